@@ -1,0 +1,4 @@
+nb_floor(base
+  FILES
+  DEPS
+  LIBS PkgConfig::JANSSON Threads::Threads m)

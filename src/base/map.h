@@ -1,0 +1,51 @@
+/* map.h - whole-file mappings for reading, and files and directories that appear only when complete.
+ *
+ * Reading: the file is opened once (regular files only, O_CLOEXEC), sized, mapped read-only. A file that shrinks
+ * while mapped must not kill the process: nb_map_guard() (hardening FS rows) turns the SIGBUS into NB_EREAD.
+ * Writing: exclusive, no-follow temporary beside the target, fsync, rename. */
+#ifndef NB_BASE_MAP_H
+#define NB_BASE_MAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+typedef struct nb_map {
+    const unsigned char *base; /* NULL for an empty file */
+    size_t size;
+    int fd;                    /* -1 when closed */
+} nb_map;
+
+/* Map `path` read-only. out is the caller's struct. Errors: NB_EOPEN "open.missing", "open.permission",
+ * "open.not_regular"; NB_EREAD. A directory, FIFO, socket or device is refused without blocking. */
+nb_status nb_map_open(nb_map *out, const char *path, nb_err *err);
+void nb_map_close(nb_map *m); /* a zeroed or closed map is fine */
+
+/* Tell the system that bytes [off, off+n) will not be read again (drops page cache residency of this mapping). */
+void nb_map_drop(const nb_map *m, uint64_t off, uint64_t n);
+
+/* Read a whole small file (limit bytes at most, else NB_ELIMIT "limit.file") into an nb_alloc block, with a
+ * terminating 0 not counted in *n. Caller frees with nb_free. */
+nb_status nb_read_file(const char *path, size_t limit, char **out, size_t *n, nb_err *err);
+
+/* One output file. nb_out_open creates "<path>.nibble-XXXXXX" exclusively. */
+typedef struct nb_out nb_out;
+nb_status nb_out_open(nb_out **out, const char *path, bool force, nb_err *err); /* NB_EEXISTS when present and !force */
+nb_status nb_out_write(nb_out *o, const void *p, size_t n, nb_err *err);        /* append */
+nb_status nb_out_pwrite(nb_out *o, uint64_t off, const void *p, size_t n, nb_err *err); /* thread safe */
+nb_status nb_out_commit(nb_out *o, nb_err *err); /* fsync, close, rename; frees o in any case */
+void nb_out_abort(nb_out *o);                    /* close and remove; frees o; NULL is fine */
+
+/* One output directory: everything is written into a hidden sibling ".<name>.nibble-XXXXXX", then renamed.
+ * With force an existing directory is moved aside and removed after the rename, but only if it is a directory that
+ * holds a config.json or is empty (never somebody's home). An output that is one of `inputs` is NB_EEXISTS "out.is_input". */
+typedef struct nb_outdir nb_outdir;
+nb_status nb_outdir_open(nb_outdir **out, const char *path, bool force, const char *const *inputs, size_t n_inputs, nb_err *err);
+const char *nb_outdir_path(const nb_outdir *d);        /* the staging directory */
+nb_status nb_outdir_put(nb_outdir *d, const char *name, const void *p, size_t n, nb_err *err); /* a small file inside */
+nb_status nb_outdir_commit(nb_outdir *d, nb_err *err); /* frees d in any case */
+void nb_outdir_abort(nb_outdir *d);                    /* removes the staging directory; NULL is fine */
+
+#endif

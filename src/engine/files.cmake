@@ -1,0 +1,4 @@
+nb_floor(engine
+  FILES
+  DEPS model kern tensor base
+  LIBS m)

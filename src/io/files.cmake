@@ -1,0 +1,4 @@
+nb_floor(io
+  FILES
+  DEPS tensor base
+  LIBS m)

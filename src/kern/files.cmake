@@ -1,0 +1,4 @@
+nb_floor(kern
+  FILES
+  DEPS tensor base
+  LIBS m)

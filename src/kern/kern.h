@@ -1,0 +1,146 @@
+/* kern.h - the inner loops: packed weights, activation forms, and one table of functions per instruction set.
+ *
+ * Scalar code defines every bit (spec kernels 4); each table must agree with it by memcmp. A kernel takes raw pointers
+ * and a range of outputs, reads no byte outside its arguments, allocates nothing, starts no thread; the caller splits
+ * work with nb_parallel_for. Nothing here depends on a model. Source: spec kernels 1-11. */
+#ifndef NB_KERN_KERN_H
+#define NB_KERN_KERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tensor/dtype.h"
+#include "tensor/qlin.h"
+
+enum {
+    NB_STRIP    = 64,  /* outputs per strip                              */
+    NB_MAX_G    = 128, /* longest packed group; wider ones are repeated   */
+    NB_PAGE     = 32,  /* tokens of one KV page                          */
+    NB_ATT_TILE = 512  /* tokens of one fixed attention tile             */
+};
+
+/* ---- 4-bit matrices -------------------------------------------------------------------------------------------
+ * Strips of 64 outputs; a strip holds its groups in ascending k. Block (strip S, group G), 64-byte aligned, g % 8 == 0:
+ *
+ *   codes  64*g/2 bytes   byte[t*256 + r*4 + c] = q[64S+r][gG+8t+c] | q[64S+r][gG+8t+4+c] << 4
+ *   scales 64*2 bytes     fp16 when every scale converts exactly, else 64*4 bytes fp32 (wide)
+ *   zeros  64 bytes       u8, the value subtracted
+ *
+ * Rows past n have scale 0. A fused matrix (q,k,v; gate,up) is the strips of its parts one after another, each part
+ * padded to 64 rows. Two blocks of slack follow the last strip (prefetch). */
+typedef struct nb_q4 {
+    size_t n, k;        /* rows including the padding of parts (n_strips * 64), inputs     */
+    size_t g;           /* packed group, 8..128, multiple of 8                             */
+    size_t n_groups;    /* ceil(k / g)                                                     */
+    size_t n_strips;
+    size_t block_bytes; /* 32*g + 128 + 64, or 32*g + 256 + 64 when wide                   */
+    bool wide;          /* fp32 scales */
+    unsigned char *base;
+    size_t bytes;       /* n_strips * n_groups * block_bytes + slack                       */
+    uint32_t *perm;     /* [k] input order of act-order matrices, or NULL                  */
+} nb_q4;
+
+/* Fill the sizes of `p` (all but base and perm) for n_rows (a multiple of 64) x k in groups of g (any g of the hub:
+ * g > 128 is cut to repeated blocks of 128, which must divide it unless g == k). false: shape cannot be packed. */
+bool nb_q4_layout(nb_q4 *p, size_t n_rows, size_t k, size_t g, bool wide);
+
+/* ---- activations ----------------------------------------------------------------------------------------------
+ * A16: symmetric 16-bit integers in two int8 planes, per token and packed group, stored group-major [group][token][g].
+ * A short last group is padded with zeros. Buffers are the caller's, 64-byte aligned. */
+typedef struct nb_act {
+    size_t m, k, g, n_groups;
+    int8_t *hi, *lo; /* [n_groups][m][g]                                   */
+    float *step;     /* [n_groups][m]   a / 32512; NaN when a is not finite */
+    int32_t *sum;    /* [n_groups][m]   sum of v                            */
+} nb_act;
+/* Bytes of one buffer that nb_act_place() can cut into the four arrays (each 64-byte aligned). */
+size_t nb_act_bytes(size_t m, size_t k, size_t g);
+void nb_act_place(nb_act *a, void *buf, size_t m, size_t k, size_t g);
+
+/* ---- 16- and 32-bit float matrices ----------------------------------------------------------------------------
+ * [strip][k][64] of F16, BF16 or F32; y = sum over k ascending, in the fixed order that dense.c of scalar/ defines. */
+typedef struct nb_dense {
+    size_t n, k, n_strips; /* n: rows including padding */
+    nb_dtype dtype;
+    unsigned char *base;
+    size_t bytes;          /* with slack */
+} nb_dense;
+bool nb_dense_layout(nb_dense *p, size_t n_rows, size_t k, nb_dtype t);
+
+/* ---- attention ------------------------------------------------------------------------------------------------
+ * One task: one kv head of one sequence, m query tokens at consecutive positions, the r query heads that share it.
+ * KV pages of 32 tokens, F16 or F32: K is stored transposed, [page][kv head][d][32], V plain, [page][kv head][32][d],
+ * so that neither product needs a sum across lanes. Online softmax in tiles of fixed absolute position; partial
+ * results of NB_ATT_TILE tokens are merged in ascending order whatever the split, so bits depend on nothing else. */
+typedef struct nb_attn {
+    const float *q;   /* token i, head j at q + i*ldq + j*d   */
+    float *o;         /* same addressing with ldo             */
+    size_t ldq, ldo;
+    size_t m, r, d;
+    size_t pos;       /* token i sees keys 0 .. pos+i         */
+    size_t window;    /* 0: all; W: keys > pos+i-W            */
+    float scale, softcap; /* softcap 0: none                  */
+    const float *sinks;   /* [r] or NULL                      */
+    const uint32_t *pages;
+    const unsigned char *k, *v; /* of this layer and kv head, page 0 */
+    size_t page_stride;         /* bytes from one page to the next   */
+    nb_dtype kv_dtype;
+} nb_attn;
+/* Floats of scratch for one attn call with these sizes (any m up to the given). */
+size_t nb_attn_scratch(size_t m, size_t r, size_t d);
+/* Floats of one partial result of `rows` = m*r query rows: O[d], max, sum each. */
+size_t nb_attn_partial(size_t rows, size_t d);
+
+/* ---- the table ------------------------------------------------------------------------------------------------ */
+typedef struct nb_kern {
+    const char *name; /* "scalar", "avx2", "avx512-vnni" */
+    unsigned need;    /* nb_cpu bits that must all be there */
+
+    /* Rows [n0, n0+q->n) of one part whose first row lies at packed row `row0` (multiple of 64); q->codes <= 15. n0
+     * counts from the part's first row and is a multiple of 64, or q covers the tail. perm (or NULL) reorders inputs. */
+    void (*pack_q4)(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm);
+    /* Quantize tokens [m0, m1) of x[m][ldx] into `a`; perm as in nb_q4 (NULL: natural order). */
+    void (*act_a16)(nb_act *a, const float *x, size_t ldx, size_t m0, size_t m1, const uint32_t *perm);
+    /* y[i*ldy + 64*S + r] for all a->m tokens, strips [s0, s1). m = 1 and m > 1 give the same bits. */
+    void (*gemm_q4)(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1);
+    /* The same product with f32 activations (reference of A16; --exact-fp32): w = (q - z)*s in f32, fma, k ascending. */
+    void (*gemm_q4_f32)(const nb_q4 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
+
+    /* Rows [0, rows) of src[rows][k] (dtype of p) to packed rows from row0 (multiple of 64); the last strip is padded with 0. */
+    void (*pack_dense)(nb_dense *p, size_t row0, const void *src, size_t rows);
+    void (*gemm_dense)(const nb_dense *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
+    /* out[k] = row n of a packed dense matrix as f32 (embedding from a tied head). */
+    void (*row_dense)(const nb_dense *w, size_t n, float *out);
+
+    /* Append one token's k[d], v[d] of one kv head at page base pointers, slot 0..31. */
+    void (*kv_put)(unsigned char *k, unsigned char *v, nb_dtype t, size_t slot, size_t d, const float *ks, const float *vs);
+    void (*attn)(const nb_attn *t, float *scratch); /* whole task */
+    /* Tiles [t0, t1) of NB_ATT_TILE tokens into partials part[t - t0]; then merge all tiles of a task in order. */
+    void (*attn_part)(const nb_attn *t, size_t t0, size_t t1, float *part, float *scratch);
+    void (*attn_merge)(const nb_attn *t, size_t n_tiles, const float *part);
+
+    /* y = x / sqrt(mean(x^2) + eps) * (w + offset); offset 0 or 1. w NULL: no weight. y may be x. */
+    void (*rmsnorm)(float *y, const float *x, const float *w, float offset, float eps, size_t n);
+    void (*layernorm)(float *y, const float *x, const float *w, const float *b, float eps, size_t n); /* w, b may be NULL */
+    /* Rotate one head: H pairs (i, i+r/2) or I pairs (2i, 2i+1); cs[r/2] and sn[r/2] of this position. */
+    void (*rope_half)(float *x, const float *cs, const float *sn, size_t r);
+    void (*rope_pair)(float *x, const float *cs, const float *sn, size_t r);
+    void (*silu_mul)(float *y, const float *gate, const float *up, size_t n);      /* silu(gate) * up    */
+    void (*gelu_tanh_mul)(float *y, const float *gate, const float *up, size_t n);
+    void (*gelu_erf_mul)(float *y, const float *gate, const float *up, size_t n);
+    void (*add)(float *y, const float *x, size_t n);               /* y += x          */
+    void (*axpy)(float *y, const float *x, float a, size_t n);     /* y = fma(a, x, y) */
+    void (*softcap)(float *x, float cap, size_t n);                /* cap * tanh(x / cap) */
+    /* Sum of every 64-bit word of p[bytes] with wide loads: the read-bandwidth probe of `bench`. */
+    uint64_t (*read_probe)(const void *p, size_t bytes);
+} nb_kern;
+
+/* Best table for these cpu bits (nb_cpu_features(), possibly masked by the caller's cap). Never NULL. */
+const nb_kern *nb_kern_pick(unsigned have);
+/* By name; NULL when not built in. All tables, best first, for tests. */
+const nb_kern *nb_kern_find(const char *name);
+size_t nb_kern_count(void);
+const nb_kern *nb_kern_at(size_t i);
+
+#endif

@@ -1,0 +1,68 @@
+/* exec.h - runs a plan on a batch. The interface that exec_cpu.c (and a device later) implements; one owner at a time.
+ *
+ * KV lives in pages of NB_PAGE tokens; the caller gives out page numbers. The logits of a token depend on the tokens
+ * before it and on the model, on nothing else (PRODUCT promise 1). */
+#ifndef NB_MODEL_EXEC_H
+#define NB_MODEL_EXEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/pool.h"
+#include "model/model.h"
+
+typedef struct nb_seq_view {
+    const uint32_t *pages; /* page numbers, enough for every position of the batch */
+    size_t n_pages;
+} nb_seq_view;
+
+/* m rows; rows of one sequence are contiguous and ascend by one in position. */
+typedef struct nb_batch {
+    size_t m;
+    const int32_t *token;  /* [m] */
+    const uint32_t *pos;   /* [m] */
+    const uint32_t *seq;   /* [m] index into seqs */
+    const uint8_t *want;   /* [m] 1: logits wanted; NULL: none */
+    const nb_seq_view *seqs;
+    size_t n_seqs;
+} nb_batch;
+
+typedef struct nb_exec nb_exec;
+typedef struct nb_exec_opts {
+    nb_pool *pool;
+    size_t max_m;       /* largest batch of one call; bigger batches are cut inside, same bits */
+    size_t n_pages;
+    size_t kv_layers;   /* 0: all layers; 1: one layer's pages reused (calibration, layer by layer) */
+    nb_dtype kv_dtype;  /* F16 or F32 */
+    bool exact_fp32;    /* activations of 4-bit linears stay f32 */
+} nb_exec_opts;
+
+nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb_err *err);
+void nb_exec_close(nb_exec *x);
+uint64_t nb_exec_bytes(const nb_exec *x);
+
+/* What a tap sees. Rows are those of the batch (or of its current cut, row0 first). */
+typedef enum nb_tap_kind { NB_TAP_EMBED, NB_TAP_OP_IN, NB_TAP_LAYER, NB_TAP_FINAL } nb_tap_kind;
+typedef struct nb_tap {
+    nb_tap_kind kind;
+    size_t layer, op;   /* OP_IN: input of LINEAR op `op` of `layer`; LAYER: residual after `layer` */
+    const float *x;     /* [m][ld], `width` used */
+    size_t row0, m, width, ld;
+} nb_tap;
+typedef void nb_tap_fn(void *user, const nb_tap *t);
+void nb_exec_set_tap(nb_exec *x, nb_tap_fn *fn, void *user); /* NULL: off */
+
+/* A whole step. logits [number of wanted rows][vocab], in row order; may be NULL when none are wanted. */
+nb_status nb_exec_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *err);
+/* Pieces for layer-by-layer jobs: x[m][d_model] of the batch's embeddings; layers [l0, l1) in place. */
+nb_status nb_exec_embed(nb_exec *x, const nb_batch *b, float *h, nb_err *err);
+nb_status nb_exec_layers(nb_exec *x, const nb_batch *b, float *h, size_t l0, size_t l1, nb_err *err);
+/* Ops [op0, op1) of one layer: `in` [m][in_width of op0] goes to op0's input slot, out gets op(op1-1)'s output slot [m][out width].
+ * Parts of fused slots (QKV, GU) are where the plan says. Used by the AWQ search on whole self_attn and mlp. */
+nb_status nb_exec_span(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err);
+/* Final norm and head on h[m][d_model]: logits for all rows. */
+nb_status nb_exec_head(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err);
+
+#endif

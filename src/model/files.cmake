@@ -1,0 +1,4 @@
+nb_floor(model
+  FILES
+  DEPS quant kern tensor base
+  LIBS m)

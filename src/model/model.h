@@ -1,0 +1,54 @@
+/* model.h - a bound model: config, plan, packed weights. Immutable after open (but for the set calls below), shared by threads.
+ *
+ * bind.c: plan + store -> packed weights. Peak memory is the packed size plus a stripe per thread (kernels 9). */
+#ifndef NB_MODEL_MODEL_H
+#define NB_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "kern/kern.h"
+#include "model/plan.h"
+#include "quant/quant.h"
+
+typedef struct nb_model nb_model;
+
+typedef struct nb_model_opts {
+    const nb_kern *kern;  /* NULL: best for this machine */
+    nb_pool *pool;        /* first touch and packing; NULL: inline */
+    bool lazy;            /* bind no decoder layer yet (quantize: block by block) */
+    bool f32;             /* pack unquantized linears as f32 whatever is stored (calibration) */
+    const nb_host *host;
+} nb_model_opts;
+
+/* store and scan must outlive a lazy model; otherwise they may be closed after open. cfg_json: config.json. */
+nb_status nb_model_open(nb_store *store, const nb_json *cfg_json, const nb_scan *scan, const nb_model_opts *o, nb_model **out, nb_err *err);
+void nb_model_close(nb_model *m);
+const nb_config *nb_model_config(const nb_model *m);
+const nb_plan *nb_model_plan(const nb_model *m);
+const nb_kern *nb_model_kern(const nb_model *m);
+uint64_t nb_model_bytes(const nb_model *m);        /* packed weights held now                    */
+uint64_t nb_model_step_bytes(const nb_model *m);   /* weight bytes read by one decode step (head included, embedding row not) */
+
+/* Block by block (lazy models). Layers are packed on bind and released on unbind. */
+nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err);
+void nb_model_unbind_layer(nb_model *m, size_t layer);
+/* Replace one linear of a bound layer by f32 values w[n][k] (the fused matrix it belongs to must be f32: opts.f32). */
+nb_status nb_model_set_linear(nb_model *m, size_t layer, nb_role role, const float *w, nb_err *err);
+/* Replace a norm vector of a bound layer. */
+nb_status nb_model_set_vec(nb_model *m, size_t layer, nb_vec vec, const float *w, nb_err *err);
+/* The norm vector as bound, f32. NULL when the layer has none. */
+const float *nb_model_vec(const nb_model *m, size_t layer, nb_vec vec, size_t *n);
+
+/* Memory estimate before allocating (fit.c): packed weights, KV bytes for `tokens` cached tokens, scratch for `m` tokens. */
+typedef struct nb_fit {
+    uint64_t weights, kv, scratch;
+} nb_fit;
+nb_status nb_model_fit(const nb_config *cfg, const nb_plan *plan, const nb_scan *scan, const nb_store *s, size_t tokens, size_t m, nb_dtype kv, nb_fit *out,
+                       nb_err *err);
+
+#endif

@@ -1,0 +1,58 @@
+/* plan.h - what a model does, as a short list of operations per layer over a few slots; built once, never per token.
+ *
+ * Read by five users: executor, calibration taps and AWQ groups, memory estimate, tensor-parallel split, trace. */
+#ifndef NB_MODEL_PLAN_H
+#define NB_MODEL_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "model/config.h"
+#include "tensor/store.h"
+
+typedef enum nb_op_kind {
+    NB_OP_NORM,    /* out = norm(in) with vector weight                  */
+    NB_OP_LINEAR,  /* out = W in (+ bias); W may be a fused matrix       */
+    NB_OP_QKNORM,  /* per-head norm inside a slot                        */
+    NB_OP_ROPE,    /* rotate q and k inside the QKV slot                 */
+    NB_OP_ATTN,    /* append k, v; out = attention(q)                    */
+    NB_OP_ACT_MUL, /* out = act(gate half) * up half                     */
+    NB_OP_ADD,     /* out += in                                          */
+    NB_OP_COUNT
+} nb_op_kind;
+
+typedef enum nb_slot { NB_SLOT_X, NB_SLOT_NORM, NB_SLOT_QKV, NB_SLOT_ATT, NB_SLOT_PROJ, NB_SLOT_GU, NB_SLOT_ACT, NB_SLOT_COUNT } nb_slot;
+
+/* Source linears of one layer. The order is the order of a fused matrix. */
+typedef enum nb_role {
+    NB_ROLE_Q, NB_ROLE_K, NB_ROLE_V, NB_ROLE_O, NB_ROLE_GATE, NB_ROLE_UP, NB_ROLE_DOWN, NB_ROLE_COUNT, NB_ROLE_NONE = NB_ROLE_COUNT
+} nb_role;
+typedef enum nb_vec { NB_VEC_N1, NB_VEC_N2, NB_VEC_QN, NB_VEC_KN, NB_VEC_COUNT } nb_vec; /* norm vectors of one layer */
+
+typedef struct nb_op {
+    nb_op_kind kind;
+    nb_slot in, out;
+    nb_role roles[3]; /* LINEAR: source linears, ended by NB_ROLE_NONE */
+    nb_vec vec;       /* NORM, QKNORM */
+} nb_op;
+
+typedef struct nb_plan {
+    const nb_config *cfg;
+    const nb_op *ops;    /* of one layer; all layers alike in this table (layer kinds come with hybrids) */
+    size_t n_ops;
+    size_t slot_width[NB_SLOT_COUNT]; /* floats per token, parts padded to 64 */
+    size_t qkv_off[3], gu_off[2];     /* where the parts begin inside QKV and GU (multiples of 64) */
+    bool has_role[NB_ROLE_COUNT];
+    char prefix[64];     /* "model." as found in the store */
+} nb_plan;
+
+/* Build for a config; `s` decides the name prefix and which optional tensors exist. */
+nb_status nb_plan_build(const nb_config *cfg, const nb_store *s, nb_plan *out, nb_err *err);
+void nb_plan_clear(nb_plan *p);
+/* "model.layers.3.self_attn.q_proj" into out. Returns out. Sizes of a linear: outputs n, inputs k. */
+const char *nb_plan_linear(const nb_plan *p, size_t layer, nb_role role, char *out, size_t cap);
+const char *nb_plan_vec(const nb_plan *p, size_t layer, nb_vec vec, char *out, size_t cap); /* with ".weight" */
+void nb_plan_linear_size(const nb_plan *p, nb_role role, size_t *n, size_t *k);
+
+#endif

@@ -1,0 +1,4 @@
+nb_floor(quant
+  FILES
+  DEPS tensor base
+  LIBS m)

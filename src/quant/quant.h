@@ -1,0 +1,100 @@
+/* quant.h - stored layouts of quantized linears: detect, describe, unpack to the hub, pack from it, check.
+ *
+ * A format is a row (format.c lists all); a linear is a prefix such as "model.layers.0.self_attn.q_proj" whose parts
+ * (qweight, qzeros, scales ...) are tensors of a store. Rules: rules.c. Bit layouts: docs/formats. */
+#ifndef NB_QUANT_QUANT_H
+#define NB_QUANT_QUANT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "tensor/qlin.h"
+#include "tensor/report.h"
+#include "tensor/sink.h"
+#include "tensor/store.h"
+
+enum { NB_MAX_PARTS = 6 };
+
+/* What the configuration declares for one linear. */
+typedef struct nb_qspec {
+    unsigned bits;
+    int64_t group_size; /* -1: per channel */
+    bool sym;           /* zero_point false / sym true */
+    bool desc_act;
+    nb_dtype scale_dtype; /* for writing */
+} nb_qspec;
+
+typedef struct nb_format nb_format;
+
+/* One quantized linear of a store. Views into the store. */
+typedef struct nb_linear {
+    const char *prefix;
+    const nb_format *format;
+    nb_qspec spec;
+    size_t n, k, g;                          /* resolved sizes, g = k when per channel */
+    const nb_tensor *parts[NB_MAX_PARTS];    /* in the order of format->parts; NULL when an optional one is absent */
+    const nb_tensor *bias;                   /* "<prefix>.bias" or NULL                */
+} nb_linear;
+
+typedef struct nb_part {
+    const char *suffix; /* "qweight" */
+    nb_dtype dtype;     /* NB_DT_NONE: F16, BF16 or F32 */
+    const char *shape;  /* in n k g: "k n/8", "k/g n"   */
+    bool optional;
+} nb_part;
+
+struct nb_format {
+    const char *name;    /* "awq-gemm": what --to takes        */
+    const char *method;  /* quant_method                       */
+    const char *version; /* version / checkpoint_format        */
+    size_t stripe;       /* outputs per stripe are a multiple of this */
+    nb_part parts[NB_MAX_PARTS];
+    /* Sizes from the part shapes and the spec, every shape checked (SHP rules; loading stops at the first). */
+    nb_status (*shape)(nb_linear *lin, nb_err *err);
+    /* Rows [n0, n0+q->n) into q (initialised for that many rows). */
+    nb_status (*unpack)(const nb_linear *lin, size_t n0, nb_qlin *q, nb_err *err);
+    /* Pack rows [n0, n0+q->n) into the whole-tensor buffers out[part] (host memory of full size, zeroed first). */
+    nb_status (*pack)(const nb_qlin *q, size_t n0, size_t n, void *const out[NB_MAX_PARTS], nb_err *err);
+    /* Quantization config object as section 6.8 of the formats page writes it. */
+    nb_json *(*config)(const nb_qspec *spec, const char *const *skip, size_t n_skip);
+};
+
+const nb_format *nb_format_find(const char *name); /* "awq-gemm"; NULL when unknown */
+size_t nb_format_count(void);
+const nb_format *nb_format_at(size_t i);
+/* Shape of a part for sizes n, k, g. Returns rank; shape[] holds up to 4. */
+unsigned nb_format_part_shape(const nb_format *f, size_t part, size_t n, size_t k, size_t g, unsigned bits, uint64_t shape[4]);
+
+/* All quantized linears of a store. */
+typedef struct nb_scan {
+    const nb_format *format;   /* of the model; NULL when nothing is quantized */
+    const nb_linear *linears;  /* [n_linears], in store order                  */
+    size_t n_linears;
+    nb_qspec spec;             /* global values of the config */
+    void *impl;
+} nb_scan;
+
+/* Group the tensors of `s` into linears and decide the format from config and shapes.
+ *   qcfg    quantization config or NULL;  source  its file name for messages
+ *   report  when not NULL, rule violations are added there and the scan goes on; when NULL, the first must-rule is
+ *           the error
+ * Unknown methods: NB_EUNSUPPORTED with CFG-003. Caller clears with nb_scan_clear. */
+nb_status nb_scan_open(const nb_store *s, const nb_json *qcfg, const char *source, nb_report *report, nb_scan *out, nb_err *err);
+void nb_scan_clear(nb_scan *sc);
+const nb_linear *nb_scan_find(const nb_scan *sc, const char *prefix); /* NULL: not quantized */
+
+/* One row per written rule. Loader and `check` run the same rows. */
+typedef struct nb_rule {
+    const char *id;     /* "SHP-003" */
+    const char *cls;    /* "awq.outputs" */
+    nb_severity sev;
+    const char *text;   /* long text for explain */
+} nb_rule;
+const nb_rule *nb_rule_find(const char *id);
+size_t nb_rule_count(void);
+const nb_rule *nb_rule_at(size_t i);
+
+#endif

@@ -1,0 +1,4 @@
+nb_floor(solve
+  FILES
+  DEPS tensor base
+  LIBS m)

@@ -1,0 +1,4 @@
+nb_floor(tensor
+  FILES
+  DEPS base
+  LIBS m)
