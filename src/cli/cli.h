@@ -32,8 +32,8 @@ typedef struct nb_opt {
     const char *name; /* "--group-size"; a second spelling after a comma: "-o,--output" */
     nb_opt_kind kind;
     void *to;
-    double min, max;  /* INT, NUM */
-    const char *arg;  /* "N", "FILE" in help */
+    double min, max; /* INT, NUM */
+    const char *arg; /* "N", "FILE" in help */
     const char *help;
 } nb_opt;
 
@@ -42,9 +42,9 @@ typedef struct nb_cli {
     const char *verb;
     bool json, quiet, errors_json, color, tty_err;
     int verbose;
-    int64_t threads;     /* 0: all cores */
-    const char *cpu;     /* cap: "scalar", "avx2", ... ; NULL: best */
-    nb_host host;        /* ready to hand to the library: log, progress bar or plain lines, Ctrl-C */
+    int64_t threads; /* 0: all cores */
+    const char *cpu; /* cap: "scalar", "avx2", ... ; NULL: best */
+    nb_host host;    /* ready to hand to the library: log, progress bar or plain lines, Ctrl-C */
 } nb_cli;
 
 typedef struct nb_cmd {
@@ -67,7 +67,7 @@ nb_status nb_cli_cpu(const nb_cli *cli, const struct nb_kern **kern, nb_err *err
 /* Pool with --threads threads. */
 nb_status nb_cli_pool(const nb_cli *cli, nb_pool **pool, nb_err *err);
 
-void nb_cli_json(const nb_json *v);                    /* pretty JSON and newline on stdout */
+void nb_cli_json(const nb_json *v);                       /* pretty JSON and newline on stdout */
 void nb_cli_note(const nb_cli *cli, const char *fmt, ...) /* a line on stderr unless quiet */
 #if defined(__GNUC__)
     __attribute__((format(printf, 2, 3)))
@@ -78,7 +78,7 @@ void nb_cli_dim(const nb_cli *cli, const char *fmt, ...) /* the same, dim on a t
     __attribute__((format(printf, 2, 3)))
 #endif
     ;
-void nb_cli_progress_end(const nb_cli *cli);           /* clear the bar before other output */
+void nb_cli_progress_end(const nb_cli *cli); /* clear the bar before other output */
 /* "1.2 GB", "4.1 MB" into out. */
 const char *nb_human_bytes(char *out, size_t cap, uint64_t n);
 /* true once after Ctrl-C (the second Ctrl-C ends the process at once). */

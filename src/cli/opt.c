@@ -1,0 +1,239 @@
+/* opt.c - options as tables: parsing, nearest spelling, the help page of a verb, and what --cpu and --threads mean. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "kern/kern.h"
+
+enum { COMMON = 7 };
+
+static void common_opts(nb_cli *cli, bool *verbose, bool *help, const char **errors, nb_opt out[COMMON])
+{
+    const nb_opt rows[COMMON] = {
+        { "--json", NB_OPT_FLAG, &cli->json, 0, 0, NULL, "machine-readable output on stdout" },
+        { "-q,--quiet", NB_OPT_FLAG, &cli->quiet, 0, 0, NULL, "no narration on stderr" },
+        { "-v,--verbose", NB_OPT_FLAG, verbose, 0, 0, NULL, "more of it" },
+        { "--threads", NB_OPT_INT, &cli->threads, 1, 1024, "N", "threads (default: every core this process may use)" },
+        { "--cpu", NB_OPT_STR, &cli->cpu, 0, 0, "NAME", "cap the kernels: scalar, avx2, avx512-vnni" },
+        { "--errors", NB_OPT_STR, errors, 0, 0, "json", "errors on stderr as one JSON object a line" },
+        { "-h,--help", NB_OPT_FLAG, help, 0, 0, NULL, "this page" },
+    };
+    memcpy(out, rows, sizeof rows);
+}
+
+/* Does `word` (n bytes) equal one of the comma-separated spellings? */
+static bool spells(const char *names, const char *word, size_t n)
+{
+    while (*names) {
+        const size_t len = strcspn(names, ",");
+        if (len == n && memcmp(names, word, n) == 0)
+            return true;
+        names += len + (names[len] == ',');
+    }
+    return false;
+}
+
+static const nb_opt *find_opt(const nb_opt *opts, size_t n, const char *word, size_t len)
+{
+    for (size_t i = 0; i < n; i++)
+        if (spells(opts[i].name, word, len))
+            return &opts[i];
+    return NULL;
+}
+
+/* Edit distance of two short words, rows of at most 40. */
+static size_t distance(const char *a, size_t na, const char *b, size_t nb)
+{
+    size_t row[41];
+
+    if (na > 40 || nb > 40)
+        return 99;
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= na; i++) {
+        size_t diag = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            const size_t sub = diag + (a[i - 1] != b[j - 1]);
+            const size_t gap = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
+            diag = row[j];
+            row[j] = sub < gap ? sub : gap;
+        }
+    }
+    return row[nb];
+}
+
+static void nearest(const nb_opt *opts, size_t n, const char *word, size_t len, const char **best, size_t *best_len, size_t *best_d)
+{
+    for (size_t i = 0; i < n; i++)
+        for (const char *p = opts[i].name; *p;) {
+            const size_t l = strcspn(p, ",");
+            const size_t d = distance(word, len, p, l);
+            if (d < *best_d) {
+                *best_d = d;
+                *best = p;
+                *best_len = l;
+            }
+            p += l + (p[l] == ',');
+        }
+}
+
+static void print_opts(const nb_opt *opts, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char left[64];
+        snprintf(left, sizeof left, "%s%s%s", opts[i].name, opts[i].arg ? " " : "", opts[i].arg ? opts[i].arg : "");
+        printf("  %-26s %s\n", left, opts[i].help);
+    }
+}
+
+static void print_page(const nb_cmd *cmd, const nb_opt *opts, size_t n, const nb_opt *common)
+{
+    printf("nibble %s - %s\n\nusage: nibble %s\n\n", cmd->name, cmd->brief, cmd->usage);
+    print_opts(opts, n);
+    if (n)
+        putchar('\n');
+    print_opts(common, COMMON);
+    if (cmd->help && *cmd->help)
+        printf("\n%s\n", cmd->help);
+}
+
+static nb_status bad_value(nb_err *err, const nb_opt *o, const char *value, const char *want)
+{
+    char esc[NB_ESC_CAP];
+
+    return nb_fail(err, NB_EARG, "usage.value", "", "%s is \"%s\", expected %s", o->name, nb_esc(esc, sizeof esc, value, strlen(value)),
+                   want);
+}
+
+static nb_status store_value(const nb_opt *o, const char *value, nb_err *err)
+{
+    char want[96];
+    char *end;
+
+    if (o->kind == NB_OPT_INT || o->kind == NB_OPT_NUM) {
+        double v;
+        errno = 0;
+        v = o->kind == NB_OPT_INT ? (double)strtoll(value, &end, 10) : strtod(value, &end);
+        snprintf(want, sizeof want, o->kind == NB_OPT_INT ? "an integer from %.0f to %.0f" : "a number from %g to %g", o->min, o->max);
+        if (end == value || *end || errno || !(v >= o->min && v <= o->max))
+            return bad_value(err, o, value, want);
+        if (o->kind == NB_OPT_INT)
+            *(int64_t *)o->to = strtoll(value, NULL, 10);
+        else
+            *(double *)o->to = v;
+        return NB_OK;
+    }
+    if (o->kind == NB_OPT_STR) {
+        *(const char **)o->to = value;
+        return NB_OK;
+    }
+    nb_strlist *list = o->to;
+    if (list->n == NB_LEN(list->v))
+        return nb_fail(err, NB_EARG, "usage.value", "", "%s is given more than %zu times", o->name, NB_LEN(list->v));
+    list->v[list->n++] = value;
+    return NB_OK;
+}
+
+static nb_status unknown_option(const nb_opt *opts, size_t n, const nb_opt *common, const nb_cmd *cmd, const char *word, size_t len,
+                                nb_err *err)
+{
+    const char *best = NULL;
+    size_t best_len = 0, best_d = 4;
+    char esc[NB_ESC_CAP];
+
+    nearest(opts, n, word, len, &best, &best_len, &best_d);
+    nearest(common, COMMON, word, len, &best, &best_len, &best_d);
+    nb_esc(esc, sizeof esc, word, len);
+    if (best)
+        return nb_fail(err, NB_EARG, "usage.option", "", "%s has no option \"%s\"; did you mean %.*s?", cmd->name, esc, (int)best_len,
+                       best);
+    return nb_fail(err, NB_EARG, "usage.option", "", "%s has no option \"%s\"; nibble %s --help lists them", cmd->name, esc, cmd->name);
+}
+
+nb_status nb_cli_parse(nb_cli *cli, const nb_cmd *cmd, const nb_opt *opts, size_t n, int argc, char **argv, const char **args, size_t cap,
+                       size_t *n_args, bool *help, nb_err *err)
+{
+    nb_opt common[COMMON];
+    bool verbose = false, only_words = false;
+    const char *errors = NULL;
+
+    *n_args = 0;
+    *help = false;
+    common_opts(cli, &verbose, help, &errors, common);
+    for (int i = 0; i < argc; i++) {
+        const char *word = argv[i];
+        const char *eq = strchr(word, '=');
+        const bool dashed = word[0] == '-' && word[1] && !only_words;
+        const size_t len = eq && word[1] == '-' ? (size_t)(eq - word) : strlen(word);
+        const nb_opt *o;
+        nb_status rc;
+
+        if (dashed && strcmp(word, "--") == 0) {
+            only_words = true;
+            continue;
+        }
+        if (!dashed) {
+            char esc[NB_ESC_CAP];
+            if (*n_args == cap)
+                return nb_fail(err, NB_EARG, "usage.argument", "", "unexpected argument \"%s\"; usage: nibble %s",
+                               nb_esc(esc, sizeof esc, word, strlen(word)), cmd->usage);
+            args[(*n_args)++] = word;
+            continue;
+        }
+        o = find_opt(opts, n, word, len);
+        if (!o)
+            o = find_opt(common, COMMON, word, len);
+        if (!o)
+            return unknown_option(opts, n, common, cmd, word, len, err);
+        if (o->kind == NB_OPT_FLAG) {
+            if (word[len])
+                return nb_fail(err, NB_EARG, "usage.value", "", "%s takes no value", o->name);
+            *(bool *)o->to = true;
+            continue;
+        }
+        if (!word[len] && i + 1 == argc)
+            return nb_fail(err, NB_EARG, "usage.value", "", "%s needs a value (%s)", o->name, o->arg ? o->arg : "VALUE");
+        rc = store_value(o, word[len] ? word + len + 1 : argv[++i], err);
+        if (rc != NB_OK)
+            return rc;
+    }
+    if (*help) {
+        print_page(cmd, opts, n, common);
+        return NB_NO;
+    }
+    if (errors && strcmp(errors, "json") != 0 && strcmp(errors, "text") != 0)
+        return nb_fail(err, NB_EARG, "usage.value", "", "--errors is text or json");
+    cli->errors_json = errors && strcmp(errors, "json") == 0;
+    cli->verbose = verbose;
+    return NB_OK;
+}
+
+nb_status nb_cli_cpu(const nb_cli *cli, const nb_kern **kern, nb_err *err)
+{
+    const unsigned have = nb_cpu_features();
+    char esc[NB_ESC_CAP];
+
+    if (!cli->cpu) {
+        *kern = nb_kern_pick(have);
+        return NB_OK;
+    }
+    *kern = nb_kern_find(cli->cpu);
+    if (!*kern)
+        return nb_fail(err, NB_EARG, "usage.value", "", "--cpu is \"%s\", which this build does not have; use scalar, avx2 or avx512-vnni",
+                       nb_esc(esc, sizeof esc, cli->cpu, strlen(cli->cpu)));
+    if ((*kern)->need & ~have)
+        return nb_fail(err, NB_EUNSUPPORTED, "cpu.features", "", "this processor cannot run the %s kernels; the best here is %s",
+                       (*kern)->name, nb_kern_pick(have)->name);
+    return NB_OK;
+}
+
+nb_status nb_cli_pool(const nb_cli *cli, nb_pool **pool, nb_err *err)
+{
+    return nb_pool_open(pool, (int)cli->threads, err);
+}

@@ -1,0 +1,48 @@
+#!/bin/sh
+# Everything `make check` runs, in order; ends with one line "check: N passed, N failed, N skipped".
+set -u
+cd "$(dirname "$0")/.."
+launch=
+command -v ccache >/dev/null 2>&1 && launch=-DCMAKE_C_COMPILER_LAUNCHER=ccache
+jobs=$(nproc)
+passed=0 failed=0 skipped=0
+
+step() { printf '\n== %s ==\n' "$*"; }
+
+# build PRESET TARGETS...: configure and build; a failure counts as one failed test and prints the end of the log.
+build() {
+    preset=$1
+    shift
+    step "build $preset"
+    mkdir -p "build/$preset"
+    if cmake --preset "$preset" -DNB_TESTS=ON $launch >"build/$preset/configure.log" 2>&1 &&
+        ninja -C "build/$preset" -j "$jobs" "$@" >"build/$preset/build.log" 2>&1; then
+        passed=$((passed + 1))
+        return 0
+    fi
+    tail -n 40 "build/$preset/configure.log" "build/$preset/build.log"
+    failed=$((failed + 1))
+    return 1
+}
+
+# tests PRESET ctest-arguments...: run and count from ctest's own report.
+tests() {
+    preset=$1
+    shift
+    step "tests $preset"
+    log=build/$preset/ctest.log
+    ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure "$@" >"$log" 2>&1
+    grep -E 'Test +#[0-9]+:|tests passed|SKIPPED|FAILED \]|^skip' "$log"
+    grep -q '\*\*\*Failed\|\*\*\*Timeout\|\*\*\*Exception' "$log" && tail -n 80 "$log"
+    passed=$((passed + $(grep -cE 'Test +#[0-9]+: .* Passed ' "$log")))
+    skipped=$((skipped + $(grep -cE 'Test +#[0-9]+: .*\*\*\*Skipped' "$log")))
+    failed=$((failed + $(grep -cE 'Test +#[0-9]+: .*\*\*\*(Failed|Timeout|Exception|Not Run)' "$log")))
+    grep -q 'Test +#\|Test *#' "$log" || failed=$((failed + 1))
+}
+
+build release && tests release
+build dev && tests dev -L 'unit|cli'
+build clang
+build tsan threads && tests tsan -L threads
+printf '\ncheck: %d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
