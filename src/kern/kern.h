@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/err.h"
 #include "tensor/dtype.h"
 #include "tensor/qlin.h"
 
@@ -28,7 +29,7 @@ enum {
  *   zeros  64 bytes       u8, the value subtracted
  *
  * Rows past n have scale 0. A fused matrix (q,k,v; gate,up) is the strips of its parts one after another, each part
- * padded to 64 rows. Two blocks of slack follow the last strip (prefetch). */
+ * padded to 64 rows. Slack follows the last strip, so that prefetch stays inside the block of memory. */
 typedef struct nb_q4 {
     size_t n, k;        /* rows including the padding of parts (n_strips * 64), inputs     */
     size_t g;           /* packed group, 8..128, multiple of 8                             */
@@ -41,9 +42,20 @@ typedef struct nb_q4 {
     uint32_t *perm;     /* [k] input order of act-order matrices, or NULL                  */
 } nb_q4;
 
-/* Fill the sizes of `p` (all but base and perm) for n_rows (a multiple of 64) x k in groups of g (any g of the hub:
- * g > 128 is cut to repeated blocks of 128, which must divide it unless g == k). false: shape cannot be packed. */
+/* Fill the sizes of `p` and clear base and perm.
+ *   n_rows  packed rows, a multiple of 64 (sum of the parts, each rounded up)
+ *   g       any group of the hub; g >= k is one group (per channel). Packed groups are the largest multiple of 8 up to
+ *           128 that divides g; a single group is cut into blocks of 128. Scales are repeated per block.
+ *   wide    nb_q4_wide() of any part
+ * The caller then sets base to `bytes` bytes, 64-byte aligned (nb_huge_alloc). false: the shape cannot be packed (g has
+ * no such divisor), or sizes overflow. */
 bool nb_q4_layout(nb_q4 *p, size_t n_rows, size_t k, size_t g, bool wide);
+/* Does some scale of q change when stored as fp16? */
+bool nb_q4_wide(const nb_qlin *q);
+/* Input order of an act-order matrix: inputs sorted stably by g_idx[k] into perm[k], the value for pack_q4, act_a16 and
+ * nb_q4.perm. g: the hub's group size. NB_EFORMAT: an entry is >= n_groups; NB_EUNSUPPORTED: groups of other sizes than
+ * g, which packed blocks cannot hold; NB_ENOMEM. */
+nb_status nb_q4_perm(const uint32_t *g_idx, size_t k, size_t g, size_t n_groups, uint32_t *perm, nb_err *err);
 
 /* ---- activations ----------------------------------------------------------------------------------------------
  * A16: symmetric 16-bit integers in two int8 planes, per token and packed group, stored group-major [group][token][g].
@@ -51,10 +63,10 @@ bool nb_q4_layout(nb_q4 *p, size_t n_rows, size_t k, size_t g, bool wide);
 typedef struct nb_act {
     size_t m, k, g, n_groups;
     int8_t *hi, *lo; /* [n_groups][m][g]                                   */
-    float *step;     /* [n_groups][m]   a / 32512; NaN when a is not finite */
+    float *step;     /* [n_groups][m]   a / 32512, a = max|x|; NaN when a is not finite */
     int32_t *sum;    /* [n_groups][m]   sum of v                            */
 } nb_act;
-/* Bytes of one buffer that nb_act_place() can cut into the four arrays (each 64-byte aligned). */
+/* Bytes of one buffer that nb_act_place() can cut into the four arrays (each 64-byte aligned). g: nb_q4.g. */
 size_t nb_act_bytes(size_t m, size_t k, size_t g);
 void nb_act_place(nb_act *a, void *buf, size_t m, size_t k, size_t g);
 
@@ -100,11 +112,12 @@ typedef struct nb_kern {
     /* Rows [n0, n0+q->n) of one part whose first row lies at packed row `row0` (multiple of 64); q->codes <= 15. n0
      * counts from the part's first row and is a multiple of 64, or q covers the tail. perm (or NULL) reorders inputs. */
     void (*pack_q4)(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm);
-    /* Quantize tokens [m0, m1) of x[m][ldx] into `a`; perm as in nb_q4 (NULL: natural order). */
+    /* Quantize tokens [m0, m1) of x[m][ldx] (x: token 0) into `a`; perm as in nb_q4 (NULL: natural order). */
     void (*act_a16)(nb_act *a, const float *x, size_t ldx, size_t m0, size_t m1, const uint32_t *perm);
     /* y[i*ldy + 64*S + r] for all a->m tokens, strips [s0, s1). m = 1 and m > 1 give the same bits. */
     void (*gemm_q4)(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1);
-    /* The same product with f32 activations (reference of A16; --exact-fp32): w = (q - z)*s in f32, fma, k ascending. */
+    /* The same product with f32 activations (reference of A16; --exact-fp32): w = (q - z)*s in f32, fma, k ascending in
+     * packed order; x is in natural order, w->perm is applied here. */
     void (*gemm_q4_f32)(const nb_q4 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
 
     /* Rows [0, rows) of src[rows][k] (dtype of p) to packed rows from row0 (multiple of 64); the last strip is padded with 0. */
@@ -132,7 +145,7 @@ typedef struct nb_kern {
     void (*add)(float *y, const float *x, size_t n);               /* y += x          */
     void (*axpy)(float *y, const float *x, float a, size_t n);     /* y = fma(a, x, y) */
     void (*softcap)(float *x, float cap, size_t n);                /* cap * tanh(x / cap) */
-    /* Sum of every 64-bit word of p[bytes] with wide loads: the read-bandwidth probe of `bench`. */
+    /* Sum of every 64-bit word of p[bytes], bytes a multiple of 8: the read-bandwidth probe of `bench`. */
     uint64_t (*read_probe)(const void *p, size_t bytes);
 } nb_kern;
 

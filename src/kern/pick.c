@@ -1,0 +1,50 @@
+/* pick.c - the tables that were built in, best first, and the choice among them. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "kern/kern.h"
+
+#ifdef NB_HAVE_AVX512VNNI
+extern const nb_kern nb_kern_avx512vnni;
+#endif
+#ifdef NB_HAVE_AVX2
+extern const nb_kern nb_kern_avx2;
+#endif
+extern const nb_kern nb_kern_scalar;
+
+static const nb_kern *const tables[] = {
+#ifdef NB_HAVE_AVX512VNNI
+    &nb_kern_avx512vnni,
+#endif
+#ifdef NB_HAVE_AVX2
+    &nb_kern_avx2,
+#endif
+    &nb_kern_scalar, /* needs nothing, so the search always ends here */
+};
+
+const nb_kern *nb_kern_pick(unsigned have)
+{
+    size_t i = 0;
+
+    while (tables[i]->need & ~have)
+        i++;
+    return tables[i];
+}
+
+const nb_kern *nb_kern_find(const char *name)
+{
+    for (size_t i = 0; i < NB_LEN(tables); i++)
+        if (strcmp(tables[i]->name, name) == 0)
+            return tables[i];
+    return NULL;
+}
+
+size_t nb_kern_count(void)
+{
+    return NB_LEN(tables);
+}
+
+const nb_kern *nb_kern_at(size_t i)
+{
+    return tables[i];
+}

@@ -1,0 +1,74 @@
+/* pack_q4.c - hub rows (one byte a code) into blocks of 64 outputs x one group. Layout: kern.h. */
+#include <string.h>
+
+#include "kern/q4.h"
+#include "kern/scalar/scalar.h"
+
+/* Inputs 8t .. 8t+7 of one row as the four bytes of its place in the block: codes 0..3 low, 4..7 high. */
+static void put_step(unsigned char *out, const uint8_t *codes)
+{
+    nb_put_le32(out, nb_le32(codes) | nb_le32(codes + 4) << 4);
+}
+
+/* One row of one group: n inputs from codes (already in packed order), the rest of g is zero. */
+static void put_row(unsigned char *out, const uint8_t *codes, size_t n, size_t g)
+{
+    size_t t = 0;
+
+    for (; t < n / 8; t++)
+        put_step(out + t * 256, codes + 8 * t);
+    if (n % 8 != 0) {
+        uint8_t last[8] = { 0 };
+        memcpy(last, codes + 8 * t, n % 8);
+        put_step(out + t++ * 256, last);
+    }
+    for (; t < g / 8; t++)
+        memset(out + t * 256, 0, 4);
+}
+
+/* Scale and zero of all 64 rows; rows from `rows` on are padding. hub: group of the hub that holds this block. */
+static void put_affine(const nb_q4 *p, unsigned char *block, const nb_qlin *q, size_t first, size_t rows, size_t hub)
+{
+    unsigned char *scales = block + nb_q4_scales_at(p), *zeros = block + nb_q4_zeros_at(p);
+
+    for (size_t r = 0; r < NB_STRIP; r++) {
+        const size_t at = (first + r) * q->n_groups + hub;
+        const float s = r < rows ? q->scales[at] : 0.0f;
+
+        if (p->wide)
+            nb_put_le32(scales + 4 * r, nb_bits_from_f32(s));
+        else
+            nb_put_le16(scales + 2 * r, nb_f32_to_f16(s));
+        zeros[r] = r < rows ? q->zeros[at] : 0;
+    }
+}
+
+void nb_pack_q4_scalar(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm)
+{
+    const size_t g = p->g;
+
+    assert((row0 + n0) % NB_STRIP == 0 && q->k == p->k && row0 + n0 + q->n <= p->n);
+    for (size_t first = 0; first < q->n; first += NB_STRIP) {
+        const size_t s = (row0 + n0 + first) / NB_STRIP;
+        const size_t rows = q->n - first < NB_STRIP ? q->n - first : NB_STRIP;
+
+        for (size_t grp = 0; grp < p->n_groups; grp++) {
+            unsigned char *block = nb_q4_block(p, s, grp);
+            const size_t k0 = grp * g, n = nb_q4_valid(p->k, g, grp);
+            const size_t head = perm ? perm[k0] : k0;
+
+            for (size_t r = 0; r < rows; r++) {
+                const uint8_t *row = q->codes + (first + r) * q->k;
+                uint8_t sorted[NB_MAX_G];
+
+                if (perm)
+                    for (size_t i = 0; i < n; i++)
+                        sorted[i] = row[perm[k0 + i]];
+                put_row(block + 4 * r, perm ? sorted : row + k0, n, g);
+            }
+            for (size_t r = rows; r < NB_STRIP; r++)
+                put_row(block + 4 * r, NULL, 0, g);
+            put_affine(p, block, q, first, rows, q->g_idx ? q->g_idx[head] : head / q->g);
+        }
+    }
+}
