@@ -22,27 +22,41 @@ typedef struct nb_rope {
     const double *long_factor, *short_factor; /* in the config's arena */
 } nb_rope;
 
-struct nb_arch;
+typedef enum nb_act_kind { NB_ACT_SILU, NB_ACT_GELU_TANH, NB_ACT_GELU_ERF } nb_act_kind; /* of the gate half of the MLP */
+
+struct nb_arch; /* model/arch.h */
 typedef struct nb_config {
     const struct nb_arch *arch;
     char model_type[64], class_name[96];
     size_t d_model, n_layers, n_heads, n_kv_heads, head_dim, d_ff, vocab, context;
     double norm_eps;
-    bool attn_bias, o_bias, mlp_bias, tie_embeddings;
-    size_t sliding_window; /* 0: none */
+    bool attn_bias, o_bias, mlp_bias, tie_embeddings, qk_norm; /* attn_bias: of q, k, v */
+    bool tie_given;                                            /* tie_embeddings was in the file, not a default */
+    size_t sliding_window;                                     /* 0: none */
     nb_rope rope;
-    nb_dtype dtype;        /* as declared; NONE when absent */
+    nb_act_kind act;
+    const uint8_t *windowed;            /* [n_layers] 1: the layer looks back sliding_window tokens only; NULL: no layer does */
+    nb_dtype dtype;                     /* as declared; NONE when absent */
     int64_t bos_id, eos_id[16], pad_id; /* -1: none */
     size_t n_eos;
-    void *mem;             /* arena of factor lists */
+    void *mem; /* arena of factor lists */
 } nb_config;
 
-/* Parse and check. Unknown architecture: NB_EUNSUPPORTED "model.arch" by name. Caller clears with nb_config_clear. */
+/* Parse and check. root: config.json; a text_config inside is followed (models 3). Unknown architecture: NB_EUNSUPPORTED
+ * "cfg.arch" with the list of known ones; bad values: NB_EFORMAT "cfg.value", "cfg.head_dim", "cfg.token_id", "cfg.overflow";
+ * unknown rope types and activations: NB_EUNSUPPORTED "cfg.unsupported". Caller clears with nb_config_clear. */
 nb_status nb_config_parse(const nb_json *root, nb_config *out, nb_err *err);
 void nb_config_clear(nb_config *c);
-/* cos, sin for positions [pos, pos + n): cs[n][r/2], sn[n][r/2], r = rotary size. Computed in double, rounded once.
- * total: running length for kinds that depend on it. Returns r. */
+
+/* rope.c. r, the rotated components of a head (even, <= head_dim). */
 size_t nb_rope_dims(const nb_config *c);
-void nb_rope_table(const nb_config *c, size_t pos, size_t n, float *cs, float *sn);
+/* Some kinds depend on the length of the sequence (dynamic, longrope). The key tells lengths apart: equal keys, equal tables;
+ * 0 is the plain table, the only one of all other kinds. total: tokens of the sequence, prompt and answer. */
+size_t nb_rope_key(const nb_config *c, size_t total);
+/* Angle per position of pair i (0 .. r/2-1), and the factor of both cos and sin. key: of nb_rope_key. */
+double nb_rope_freq(const nb_config *c, size_t key, size_t i);
+double nb_rope_attention_factor(const nb_config *c);
+/* cos, sin for positions [pos, pos + n): cs[n][r/2], sn[n][r/2]. Computed in double, rounded once. */
+void nb_rope_table(const nb_config *c, size_t key, size_t pos, size_t n, float *cs, float *sn);
 
 #endif

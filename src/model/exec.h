@@ -16,15 +16,16 @@
 typedef struct nb_seq_view {
     const uint32_t *pages; /* page numbers, enough for every position of the batch */
     size_t n_pages;
+    size_t total; /* planned length, for rope kinds that depend on it (dynamic, longrope); 0: the last position of the batch + 1 */
 } nb_seq_view;
 
 /* m rows; rows of one sequence are contiguous and ascend by one in position. */
 typedef struct nb_batch {
     size_t m;
-    const int32_t *token;  /* [m] */
-    const uint32_t *pos;   /* [m] */
-    const uint32_t *seq;   /* [m] index into seqs */
-    const uint8_t *want;   /* [m] 1: logits wanted; NULL: none */
+    const int32_t *token; /* [m] */
+    const uint32_t *pos;  /* [m] */
+    const uint32_t *seq;  /* [m] index into seqs */
+    const uint8_t *want;  /* [m] 1: logits wanted; NULL: none */
     const nb_seq_view *seqs;
     size_t n_seqs;
 } nb_batch;
@@ -32,11 +33,11 @@ typedef struct nb_batch {
 typedef struct nb_exec nb_exec;
 typedef struct nb_exec_opts {
     nb_pool *pool;
-    size_t max_m;       /* largest batch of one call; bigger batches are cut inside, same bits */
+    size_t max_m; /* largest batch of one call; bigger batches are cut inside, same bits */
     size_t n_pages;
-    size_t kv_layers;   /* 0: all layers; 1: one layer's pages reused (calibration, layer by layer) */
-    nb_dtype kv_dtype;  /* F16 or F32 */
-    bool exact_fp32;    /* activations of 4-bit linears stay f32 */
+    size_t kv_layers;  /* 0: all layers; 1: one layer's pages reused (calibration, layer by layer) */
+    nb_dtype kv_dtype; /* F16 or F32 */
+    bool exact_fp32;   /* activations of 4-bit linears stay f32 */
 } nb_exec_opts;
 
 nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb_err *err);
@@ -47,8 +48,8 @@ uint64_t nb_exec_bytes(const nb_exec *x);
 typedef enum nb_tap_kind { NB_TAP_EMBED, NB_TAP_OP_IN, NB_TAP_LAYER, NB_TAP_FINAL } nb_tap_kind;
 typedef struct nb_tap {
     nb_tap_kind kind;
-    size_t layer, op;   /* OP_IN: input of LINEAR op `op` of `layer`; LAYER: residual after `layer` */
-    const float *x;     /* [m][ld], `width` used */
+    size_t layer, op; /* OP_IN: input of LINEAR op `op` of `layer`; LAYER: residual after `layer` */
+    const float *x;   /* [m][ld], `width` used */
     size_t row0, m, width, ld;
 } nb_tap;
 typedef void nb_tap_fn(void *user, const nb_tap *t);

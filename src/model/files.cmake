@@ -1,4 +1,4 @@
 nb_floor(model
-  FILES
+  FILES arch.c config.c rope.c plan.c
   DEPS quant kern tensor base
   LIBS m)

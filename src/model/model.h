@@ -18,10 +18,10 @@
 typedef struct nb_model nb_model;
 
 typedef struct nb_model_opts {
-    const nb_kern *kern;  /* NULL: best for this machine */
-    nb_pool *pool;        /* first touch and packing; NULL: inline */
-    bool lazy;            /* bind no decoder layer yet (quantize: block by block) */
-    bool f32;             /* pack unquantized linears as f32 whatever is stored (calibration) */
+    const nb_kern *kern; /* NULL: best for this machine */
+    nb_pool *pool;       /* first touch and packing; NULL: inline */
+    bool lazy;           /* bind no decoder layer yet (quantize: block by block) */
+    bool f32;            /* pack unquantized linears as f32 whatever is stored (calibration) */
     const nb_host *host;
 } nb_model_opts;
 
@@ -31,8 +31,8 @@ void nb_model_close(nb_model *m);
 const nb_config *nb_model_config(const nb_model *m);
 const nb_plan *nb_model_plan(const nb_model *m);
 const nb_kern *nb_model_kern(const nb_model *m);
-uint64_t nb_model_bytes(const nb_model *m);        /* packed weights held now                    */
-uint64_t nb_model_step_bytes(const nb_model *m);   /* weight bytes read by one decode step (head included, embedding row not) */
+uint64_t nb_model_bytes(const nb_model *m);      /* packed weights held now                    */
+uint64_t nb_model_step_bytes(const nb_model *m); /* weight bytes read by one decode step (head included, embedding row not) */
 
 /* Block by block (lazy models). Layers are packed on bind and released on unbind. */
 nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err);
@@ -48,7 +48,7 @@ const float *nb_model_vec(const nb_model *m, size_t layer, nb_vec vec, size_t *n
 typedef struct nb_fit {
     uint64_t weights, kv, scratch;
 } nb_fit;
-nb_status nb_model_fit(const nb_config *cfg, const nb_plan *plan, const nb_scan *scan, const nb_store *s, size_t tokens, size_t m, nb_dtype kv, nb_fit *out,
-                       nb_err *err);
+nb_status nb_model_fit(const nb_config *cfg, const nb_plan *plan, const nb_scan *scan, const nb_store *s, size_t tokens, size_t m,
+                       nb_dtype kv, nb_fit *out, nb_err *err);
 
 #endif

@@ -26,7 +26,15 @@ typedef enum nb_slot { NB_SLOT_X, NB_SLOT_NORM, NB_SLOT_QKV, NB_SLOT_ATT, NB_SLO
 
 /* Source linears of one layer. The order is the order of a fused matrix. */
 typedef enum nb_role {
-    NB_ROLE_Q, NB_ROLE_K, NB_ROLE_V, NB_ROLE_O, NB_ROLE_GATE, NB_ROLE_UP, NB_ROLE_DOWN, NB_ROLE_COUNT, NB_ROLE_NONE = NB_ROLE_COUNT
+    NB_ROLE_Q,
+    NB_ROLE_K,
+    NB_ROLE_V,
+    NB_ROLE_O,
+    NB_ROLE_GATE,
+    NB_ROLE_UP,
+    NB_ROLE_DOWN,
+    NB_ROLE_COUNT,
+    NB_ROLE_NONE = NB_ROLE_COUNT
 } nb_role;
 typedef enum nb_vec { NB_VEC_N1, NB_VEC_N2, NB_VEC_QN, NB_VEC_KN, NB_VEC_COUNT } nb_vec; /* norm vectors of one layer */
 
@@ -39,20 +47,31 @@ typedef struct nb_op {
 
 typedef struct nb_plan {
     const nb_config *cfg;
-    const nb_op *ops;    /* of one layer; all layers alike in this table (layer kinds come with hybrids) */
+    const nb_op *ops; /* of one layer; all layers alike in this table (layer kinds come with hybrids) */
     size_t n_ops;
-    size_t slot_width[NB_SLOT_COUNT]; /* floats per token, parts padded to 64 */
+    size_t slot_width[NB_SLOT_COUNT]; /* floats per token, parts padded to 64: the row stride inside the executor */
+    size_t slot_len[NB_SLOT_COUNT];   /* floats of a row that mean something: the widths nb_exec_span reads and writes
+                                       * (QKV and GU: the padded width, parts at their offsets) */
     size_t qkv_off[3], gu_off[2];     /* where the parts begin inside QKV and GU (multiples of 64) */
     bool has_role[NB_ROLE_COUNT];
-    char prefix[64];     /* "model." as found in the store */
+    char prefix[64]; /* "model." as found in the store */
+    char head[64];   /* "lm_head" as found in the store; "" when the model has none and the embedding serves */
 } nb_plan;
 
-/* Build for a config; `s` decides the name prefix and which optional tensors exist. */
+/* Build for a config (kept by pointer: it must outlive the plan). `s` decides the name prefix and whether there is a head; NULL
+ * means "model." and a head unless tied. NB_EFORMAT "cfg.missing_tensor" when no embedding is found, or neither a head nor a
+ * reason to tie (hardening CF-16). */
 nb_status nb_plan_build(const nb_config *cfg, const nb_store *s, nb_plan *out, nb_err *err);
 void nb_plan_clear(nb_plan *p);
 /* "model.layers.3.self_attn.q_proj" into out. Returns out. Sizes of a linear: outputs n, inputs k. */
 const char *nb_plan_linear(const nb_plan *p, size_t layer, nb_role role, char *out, size_t cap);
 const char *nb_plan_vec(const nb_plan *p, size_t layer, nb_vec vec, char *out, size_t cap); /* with ".weight" */
 void nb_plan_linear_size(const nb_plan *p, nb_role role, size_t *n, size_t *k);
+/* Where the outputs of a role begin inside the output slot of its op. */
+size_t nb_plan_role_off(const nb_plan *p, nb_role role);
+/* Length of a norm vector; 0 when the architecture has none. */
+size_t nb_plan_vec_size(const nb_plan *p, nb_vec vec);
+/* The LINEAR op that holds a role; n_ops when none does. */
+size_t nb_plan_op_of(const nb_plan *p, nb_role role);
 
 #endif
