@@ -13,4 +13,27 @@ void nb_gemm_q4_scalar(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, si
 void nb_gemm_q4_f32_scalar(const nb_q4 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
 uint64_t nb_read_probe_scalar(const void *p, size_t bytes);
 
+/* Float matrices: dense.c */
+void nb_pack_dense_scalar(nb_dense *p, size_t row0, const void *src, size_t rows);
+void nb_gemm_dense_scalar(const nb_dense *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
+void nb_row_dense_scalar(const nb_dense *w, size_t n, float *out);
+
+/* Attention: attn.c */
+void nb_kv_put_scalar(unsigned char *k, unsigned char *v, nb_dtype t, size_t slot, size_t d, const float *ks, const float *vs);
+void nb_attn_scalar(const nb_attn *t, float *scratch);
+void nb_attn_part_scalar(const nb_attn *t, size_t t0, size_t t1, float *part, float *scratch);
+void nb_attn_merge_scalar(const nb_attn *t, size_t n_tiles, const float *part);
+
+/* Norms, rotations, activations: misc.c */
+void nb_rmsnorm_scalar(float *y, const float *x, const float *w, float offset, float eps, size_t n);
+void nb_layernorm_scalar(float *y, const float *x, const float *w, const float *b, float eps, size_t n);
+void nb_rope_half_scalar(float *x, const float *cs, const float *sn, size_t r);
+void nb_rope_pair_scalar(float *x, const float *cs, const float *sn, size_t r);
+void nb_silu_mul_scalar(float *y, const float *gate, const float *up, size_t n);
+void nb_gelu_tanh_mul_scalar(float *y, const float *gate, const float *up, size_t n);
+void nb_gelu_erf_mul_scalar(float *y, const float *gate, const float *up, size_t n);
+void nb_add_scalar(float *y, const float *x, size_t n);
+void nb_axpy_scalar(float *y, const float *x, float a, size_t n);
+void nb_softcap_scalar(float *x, float cap, size_t n);
+
 #endif

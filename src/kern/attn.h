@@ -1,0 +1,117 @@
+/* attn.h - what the attention kernels of all tiers share: the sizes that fix the bits, and who sees which keys.
+ *
+ * The arithmetic of one query row (token i, head j) at position p = pos + i, by scalar/attn.c:
+ *
+ *   for every tile of NB_ATT_TILE positions that holds a visible key, ascending:
+ *       O = 0, l = 0, max = -Inf
+ *       for every sub-tile of NB_ATT_SUB positions that holds a visible key, ascending:
+ *           S[t] = (fma chain over d ascending of q * K[t]) * scale, then softcap
+ *           new = largest visible S;  c = exp(max - new);  P[t] = exp(S[t] - new), 0 where t is not visible
+ *           l = l*c + sum of P by nb_att_sum();  O = O*c, then fma chain over visible t ascending of P[t] * V[t]
+ *       merge (O, max, l) into the row's total
+ *   add the sink, y = O / l
+ *
+ * All limits are absolute positions, so neither the split over threads, nor how many rows run together, nor the page a
+ * key lies in can change a bit. A key that is not visible is never multiplied: its slot may hold anything. */
+#ifndef NB_KERN_ATTN_H
+#define NB_KERN_ATTN_H
+
+#include <math.h>
+
+#include "kern/expf.h"
+#include "kern/kern.h"
+
+enum {
+    NB_ATT_SUB = 64, /* positions per softmax step: two pages                     */
+    NB_ATT_ROWS = 64 /* query rows that a vector tier works on together           */
+};
+
+/* First visible position of token i, and one past the last. */
+static inline size_t nb_att_first(const nb_attn *t, size_t i)
+{
+    const size_t end = t->pos + i + 1;
+
+    return t->window && end > t->window ? end - t->window : 0;
+}
+
+static inline size_t nb_att_end(const nb_attn *t, size_t i)
+{
+    return t->pos + i + 1;
+}
+
+static inline size_t nb_att_min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t nb_att_max(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Floats of a row of O in scratch and partials: d rounded up, so that rows stay 64-byte aligned with their buffer. */
+static inline size_t nb_att_ldo(size_t d)
+{
+    return (d + 15) / 16 * 16;
+}
+
+/* Sum of a sub-tile: 16 lanes of stride 16, then halves. */
+static inline float nb_att_sum(const float *p)
+{
+    float lane[16];
+
+    for (int a = 0; a < 16; a++)
+        lane[a] = ((p[a] + p[a + 16]) + p[a + 32]) + p[a + 48];
+    for (int half = 8; half > 0; half /= 2)
+        for (int a = 0; a < half; a++)
+            lane[a] += lane[a + half];
+    return lane[0];
+}
+
+/* Merge one tile's (o, max, sum) into a total that starts as (0, -Inf, 0). A tile without visible keys has sum 0. */
+static inline void nb_att_merge(float *total_o, float *total_max, float *total_sum, const float *o, float max, float sum, size_t d)
+{
+    if (sum == 0.0f)
+        return;
+    const float top = max > *total_max ? max : *total_max;
+    const float a = nb_expf(*total_max - top), b = nb_expf(max - top);
+    *total_max = top;
+    *total_sum = fmaf(sum, b, *total_sum * a);
+    for (size_t i = 0; i < d; i++)
+        total_o[i] = fmaf(o[i], b, total_o[i] * a);
+}
+
+/* The output of a row from its total; sink: one more logit with no value, or NULL. */
+static inline void nb_att_finish(float *y, const float *total_o, float max, float sum, const float *sink, size_t d)
+{
+    float scale = 1.0f;
+
+    if (sink) {
+        const float top = *sink > max ? *sink : max;
+        scale = nb_expf(max - top);
+        sum = fmaf(sum, scale, nb_expf(*sink - top));
+    }
+    for (size_t i = 0; i < d; i++)
+        y[i] = total_o[i] * scale / sum;
+}
+
+/* Address of a page's K or V. */
+static inline const unsigned char *nb_att_page(const nb_attn *t, const unsigned char *base, size_t position)
+{
+    return base + (size_t)t->pages[position / NB_PAGE] * t->page_stride;
+}
+
+/* A partial result of all m*r rows: O[rows][ldo], max[rows], sum[rows]. */
+typedef struct nb_att_part {
+    float *o, *max, *sum;
+} nb_att_part;
+
+static inline nb_att_part nb_att_part_at(const nb_attn *t, float *part, size_t tile)
+{
+    const size_t rows = t->m * t->r;
+    float *at = part + tile * nb_attn_partial(rows, t->d);
+
+    return (nb_att_part){ .o = at, .max = at + rows * nb_att_ldo(t->d), .sum = at + rows * nb_att_ldo(t->d) + rows };
+}
+
+#endif

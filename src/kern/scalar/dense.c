@@ -1,0 +1,80 @@
+/* dense.c - products with packed 16- and 32-bit matrices. This file defines their bits:
+ *
+ *   inputs in blocks of NB_DENSE_BLOCK; within a block one fma chain, k ascending, from 0; y = the first block's chain,
+ *   then + every further one, ascending.
+ *
+ * Blocks keep the rounding error near sqrt(256) instead of sqrt(k) steps and let a block of weights stay in cache. */
+#include <math.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "kern/dense.h"
+#include "kern/scalar/scalar.h"
+
+static float element(const nb_dense *w, size_t at)
+{
+    const unsigned char *p = w->base + at * nb_dense_size(w);
+
+    if (w->dtype == NB_DT_F32)
+        return nb_f32_from_bits(nb_le32(p));
+    return w->dtype == NB_DT_F16 ? nb_f16_to_f32(nb_le16(p)) : nb_bf16_to_f32(nb_le16(p));
+}
+
+/* Packing moves elements of `size` bytes: 32 inputs of 8 rows at a time, so that both sides stay in L1. */
+static void pack_strip(unsigned char *dst, const unsigned char *src, size_t rows, size_t k, size_t size)
+{
+    for (size_t k0 = 0; k0 < k; k0 += 32) {
+        const size_t k1 = k - k0 < 32 ? k : k0 + 32;
+        for (size_t r0 = 0; r0 < rows; r0 += 8) {
+            const size_t r1 = rows - r0 < 8 ? rows : r0 + 8;
+            for (size_t i = k0; i < k1; i++)
+                for (size_t r = r0; r < r1; r++)
+                    memcpy(dst + (i * NB_STRIP + r) * size, src + (r * k + i) * size, size);
+        }
+        if (rows < NB_STRIP)
+            for (size_t i = k0; i < k1; i++)
+                memset(dst + (i * NB_STRIP + rows) * size, 0, (NB_STRIP - rows) * size);
+    }
+}
+
+void nb_pack_dense_scalar(nb_dense *p, size_t row0, const void *src, size_t rows)
+{
+    const size_t size = nb_dense_size(p);
+
+    for (size_t r = 0; r < rows; r += NB_STRIP) {
+        const size_t n = rows - r < NB_STRIP ? rows - r : NB_STRIP;
+        const unsigned char *from = (const unsigned char *)src + r * p->k * size;
+        unsigned char *to = p->base + (row0 + r) * p->k * size;
+        if (size == 4)
+            pack_strip(to, from, n, p->k, 4);
+        else
+            pack_strip(to, from, n, p->k, 2);
+    }
+}
+
+/* 64 outputs of one token. */
+static void strip(float *y, const nb_dense *w, size_t s, const float *x)
+{
+    for (size_t k0 = 0; k0 < w->k; k0 += NB_DENSE_BLOCK) {
+        const size_t k1 = w->k - k0 < NB_DENSE_BLOCK ? w->k : k0 + NB_DENSE_BLOCK;
+        float acc[NB_STRIP] = { 0 };
+        for (size_t i = k0; i < k1; i++)
+            for (size_t r = 0; r < NB_STRIP; r++)
+                acc[r] = fmaf(element(w, (s * w->k + i) * NB_STRIP + r), x[i], acc[r]);
+        for (size_t r = 0; r < NB_STRIP; r++)
+            y[r] = k0 == 0 ? acc[r] : y[r] + acc[r];
+    }
+}
+
+void nb_gemm_dense_scalar(const nb_dense *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1)
+{
+    for (size_t s = s0; s < s1; s++)
+        for (size_t i = 0; i < m; i++)
+            strip(y + i * ldy + s * NB_STRIP, w, s, x + i * ldx);
+}
+
+void nb_row_dense_scalar(const nb_dense *w, size_t n, float *out)
+{
+    for (size_t i = 0; i < w->k; i++)
+        out[i] = element(w, (n / NB_STRIP * w->k + i) * NB_STRIP + n % NB_STRIP);
+}
