@@ -29,14 +29,22 @@ typedef struct nb_qspec {
 
 typedef struct nb_format nb_format;
 
+/* The tensors found beside each other under one prefix: what a layout is recognised by (formats 3.16). NULL: absent. */
+typedef struct nb_evidence {
+    const nb_tensor *qweight, *qzeros, *scales, *g_idx, *scaled_zeros; /* AWQ, GPTQ      */
+    const nb_tensor *packed, *packed_scale;                            /* weight_packed, weight_scale */
+    const nb_tensor *b, *s;                                            /* GPTQ Marlin: B, s */
+    const nb_tensor *weight, *bias;
+} nb_evidence;
+
 /* One quantized linear of a store. Views into the store. */
 typedef struct nb_linear {
     const char *prefix;
     const nb_format *format;
     nb_qspec spec;
-    size_t n, k, g;                          /* resolved sizes, g = k when per channel */
-    const nb_tensor *parts[NB_MAX_PARTS];    /* in the order of format->parts; NULL when an optional one is absent */
-    const nb_tensor *bias;                   /* "<prefix>.bias" or NULL                */
+    size_t n, k, g;                       /* resolved sizes, g = k when per channel */
+    const nb_tensor *parts[NB_MAX_PARTS]; /* in the order of format->parts; NULL when an optional one is absent */
+    const nb_tensor *bias;                /* "<prefix>.bias" or NULL                */
 } nb_linear;
 
 typedef struct nb_part {
@@ -52,13 +60,17 @@ struct nb_format {
     const char *version; /* version / checkpoint_format        */
     size_t stripe;       /* outputs per stripe are a multiple of this */
     nb_part parts[NB_MAX_PARTS];
+    /* Do these tensors have the shapes of this layout? Any bit width; broken shapes match nothing. */
+    bool (*match)(const nb_evidence *e);
     /* Sizes from the part shapes and the spec, every shape checked (SHP rules; loading stops at the first). */
     nb_status (*shape)(nb_linear *lin, nb_err *err);
     /* Rows [n0, n0+q->n) into q (initialised for that many rows). */
     nb_status (*unpack)(const nb_linear *lin, size_t n0, nb_qlin *q, nb_err *err);
-    /* Pack rows [n0, n0+q->n) into the whole-tensor buffers out[part] (host memory of full size, zeroed first). */
+    /* Pack rows [n0, n0+q->n) of n into the whole-tensor buffers out[part] (host memory of full size). What the layout
+     * cannot hold exactly is an error, never a rounding. Stripes that begin at multiples of `stripe` write disjoint
+     * bytes, so threads may pack (and unpack) different stripes at once. */
     nb_status (*pack)(const nb_qlin *q, size_t n0, size_t n, void *const out[NB_MAX_PARTS], nb_err *err);
-    /* Quantization config object as section 6.8 of the formats page writes it. */
+    /* The object for config.json "quantization_config" and, equally, quantize_config.json (formats 6.8). NULL: no memory. */
     nb_json *(*config)(const nb_qspec *spec, const char *const *skip, size_t n_skip);
 };
 
@@ -68,12 +80,15 @@ const nb_format *nb_format_at(size_t i);
 /* Shape of a part for sizes n, k, g. Returns rank; shape[] holds up to 4. */
 unsigned nb_format_part_shape(const nb_format *f, size_t part, size_t n, size_t k, size_t g, unsigned bits, uint64_t shape[4]);
 
+/* The layout of these tensors, also one that is known but not built; NULL when no row, or more than one, matches. */
+const char *nb_format_detect(const nb_evidence *e);
+
 /* All quantized linears of a store. */
 typedef struct nb_scan {
-    const nb_format *format;   /* of the model; NULL when nothing is quantized */
-    const nb_linear *linears;  /* [n_linears], in store order                  */
+    const nb_format *format;  /* of the model; NULL when nothing is quantized */
+    const nb_linear *linears; /* [n_linears], in store order                  */
     size_t n_linears;
-    nb_qspec spec;             /* global values of the config */
+    nb_qspec spec; /* global values of the config */
     void *impl;
 } nb_scan;
 
@@ -88,13 +103,31 @@ const nb_linear *nb_scan_find(const nb_scan *sc, const char *prefix); /* NULL: n
 
 /* One row per written rule. Loader and `check` run the same rows. */
 typedef struct nb_rule {
-    const char *id;     /* "SHP-003" */
-    const char *cls;    /* "awq.outputs" */
-    nb_severity sev;
-    const char *text;   /* long text for explain */
+    const char *id;   /* "SHP-003" */
+    const char *cls;  /* "qt.shape" (hardening 3.2) */
+    nb_severity sev;  /* as formats 7 says: R reject, W warn, I info */
+    nb_status code;   /* status of a loader that stops at it; 0 for W and I */
+    const char *text; /* long text for explain */
 } nb_rule;
 const nb_rule *nb_rule_find(const char *id);
 size_t nb_rule_count(void);
 const nb_rule *nb_rule_at(size_t i);
+
+/* Rule `id` is violated. The sentence may end in " → what to do". With a report the finding is added and NB_OK returned
+ * (or NB_ENOMEM); without one a reject rule becomes the error and its code is returned, and a warning is dropped.
+ * file and subject may be NULL. Untrusted text must be escaped. */
+nb_status nb_rule_hit(nb_report *report, nb_err *err, const char *id, const char *file, const char *subject, const char *fmt, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 6, 7)))
+#endif
+    ;
+/* The same for a case of the rule that is only a warning. */
+nb_status nb_rule_warn(nb_report *report, const char *id, const char *file, const char *subject, const char *fmt, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 5, 6)))
+#endif
+    ;
+/* A failed call as a finding, its suggestion split off. */
+nb_status nb_rule_report_err(nb_report *report, const nb_err *err);
 
 #endif
