@@ -1,7 +1,8 @@
 /* map.h - whole-file mappings for reading, and files and directories that appear only when complete.
  *
- * Reading: the file is opened once (regular files only, O_CLOEXEC), sized, mapped read-only. A file that shrinks
- * while mapped must not kill the process: nb_map_guard() (hardening FS rows) turns the SIGBUS into NB_EREAD.
+ * Reading: the file is opened once (regular files only, O_CLOEXEC), sized, mapped read-only. Touching a mapping whose
+ * file has shrunk raises SIGBUS: nb_map_still() tells before and after a long read (hardening FS-11, FS-12); a handler
+ * for the rest is the program's business.
  * Writing: exclusive, no-follow temporary beside the target, fsync, rename. */
 #ifndef NB_BASE_MAP_H
 #define NB_BASE_MAP_H
@@ -15,13 +16,19 @@
 typedef struct nb_map {
     const unsigned char *base; /* NULL for an empty file */
     size_t size;
-    int fd;                    /* -1 when closed */
+    int fd;                    /* -1 when closed, or given back because descriptors run short */
+    char *path;                /* own copy */
+    int64_t mtime_s, mtime_ns; /* when it was opened */
 } nb_map;
 
 /* Map `path` read-only. out is the caller's struct. Errors: NB_EOPEN "open.missing", "open.permission",
- * "open.not_regular"; NB_EREAD. A directory, FIFO, socket or device is refused without blocking. */
+ * "open.symlink_loop", "open.not_regular"; NB_EREAD "read.open"; NB_ELIMIT "limit.file" when it does not fit the
+ * address space. A directory, FIFO, socket or device is refused without blocking. */
 nb_status nb_map_open(nb_map *out, const char *path, nb_err *err);
 void nb_map_close(nb_map *m); /* a zeroed or closed map is fine */
+
+/* Has the file still the size and time it had when it was mapped? NB_EREAD "read.changed" if not. Thread safe. */
+nb_status nb_map_still(const nb_map *m, nb_err *err);
 
 /* Tell the system that bytes [off, off+n) will not be read again (drops page cache residency of this mapping). */
 void nb_map_drop(const nb_map *m, uint64_t off, uint64_t n);

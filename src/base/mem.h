@@ -28,6 +28,12 @@ char *nb_strdup(const char *s);
 char *nb_strndup(const char *s, size_t n);   /* n bytes and a terminator */
 void  nb_free(void *p);                      /* NULL is fine */
 
+/* One pointer that travels with an nb_alloc block (NULL at first), for the block's owner to cache something derived.
+ * nb_note_swap replaces `expected` by `note` atomically, false when something else was there. nb_free does not look at
+ * it. Thread safe. */
+void *nb_note_get(const void *p);
+bool nb_note_swap(const void *p, void *expected, void *note);
+
 /* Aligned block (align: power of two >= 8), freed with nb_free_aligned. */
 void *nb_alloc_aligned(size_t align, size_t bytes);
 void  nb_free_aligned(void *p);

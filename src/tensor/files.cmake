@@ -1,4 +1,4 @@
 nb_floor(tensor
-  FILES
+  FILES dtype.c memstore.c qlin.c report.c sink.c store.c tensor.c
   DEPS base
   LIBS m)
