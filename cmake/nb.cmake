@@ -41,9 +41,10 @@ function(nb_isa folder define)
   target_compile_definitions(nb_kern PUBLIC ${define})
 endfunction()
 
-# nb_test(floor file.c LIBS ...): tests/unit/<floor>/<file.c> as ctest "unit.<floor>.<name>", label unit.
+# nb_test(floor file.c [THREADS] [TIMEOUT s] LIBS ...): tests/unit/<floor>/<file.c> as ctest "unit.<floor>.<name>", label
+# unit; with THREADS also label threads (run under ThreadSanitizer too).
 function(nb_test floor file)
-  cmake_parse_arguments(T "" "TIMEOUT" "LIBS" ${ARGN})
+  cmake_parse_arguments(T "THREADS" "TIMEOUT" "LIBS" ${ARGN})
   get_filename_component(stem ${file} NAME_WE)
   set(name ${floor}_${stem})
   add_executable(${name} ${PROJECT_SOURCE_DIR}/tests/unit/${floor}/${file})
@@ -54,6 +55,14 @@ function(nb_test floor file)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
-  set_tests_properties(unit.${floor}.${stem} PROPERTIES LABELS "unit" TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77
+  set(labels unit)
+  if(T_THREADS)
+    list(APPEND labels threads)
+    if(NOT TARGET threads)
+      add_custom_target(threads)
+    endif()
+    add_dependencies(threads ${name})
+  endif()
+  set_tests_properties(unit.${floor}.${stem} PROPERTIES LABELS "${labels}" TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77
     ENVIRONMENT "NB_GOLDEN=${NB_GOLDEN}")
 endfunction()

@@ -32,7 +32,9 @@ tests() {
     step "tests $preset"
     log=build/$preset/ctest.log
     ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure "$@" >"$log" 2>&1
-    grep -E 'Test +#[0-9]+:|tests passed|SKIPPED|FAILED \]|^skip' "$log"
+    grep -E 'Test +#[0-9]+:|tests passed|FAILED \]' "$log"
+    # Rows that a test left out, with the reason it printed.
+    grep -hE '^skipped|SKIPPED \] [^0-9]' "build/$preset/Testing/Temporary/LastTest.log" | sort | uniq -c | sort -rn | head -n 40
     grep -q '\*\*\*Failed\|\*\*\*Timeout\|\*\*\*Exception' "$log" && tail -n 80 "$log"
     passed=$((passed + $(grep -cE 'Test +#[0-9]+: .* Passed ' "$log")))
     skipped=$((skipped + $(grep -cE 'Test +#[0-9]+: .*\*\*\*Skipped' "$log")))

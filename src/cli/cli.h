@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "kern/kern.h"
 #include "tensor/report.h"
 
 typedef enum nb_opt_kind {
@@ -63,7 +64,7 @@ nb_status nb_cli_parse(nb_cli *cli, const nb_cmd *cmd, const nb_opt *opts, size_
                        size_t *n_args, bool *help, nb_err *err);
 
 /* The cap of --cpu as feature bits: nb_cpu_features() masked. NB_EARG when the machine lacks it or the name is unknown. */
-nb_status nb_cli_cpu(const nb_cli *cli, const struct nb_kern **kern, nb_err *err);
+nb_status nb_cli_cpu(const nb_cli *cli, const nb_kern **kern, nb_err *err);
 /* Pool with --threads threads. */
 nb_status nb_cli_pool(const nb_cli *cli, nb_pool **pool, nb_err *err);
 

@@ -1,4 +1,4 @@
 nb_floor(engine
-  FILES
+  FILES kv.c sampler.c engine.c
   DEPS model kern tensor base
   LIBS m)

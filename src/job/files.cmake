@@ -1,4 +1,4 @@
 nb_floor(job
-  FILES
+  FILES load.c speed.c
   DEPS engine model solve quant kern io text tensor base
   LIBS m)
