@@ -1,0 +1,72 @@
+/* dot_avx2.h - the loads and the last line that the 4-bit kernels of this folder share. */
+#ifndef NB_KERN_AVX2_DOT_H
+#define NB_KERN_AVX2_DOT_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "kern/q4.h"
+
+/* Unroll the next loop completely: an accumulator that is not indexed by constants lives in memory. */
+#if defined(__clang__)
+#define NB_UNROLL _Pragma("unroll")
+#else
+#define NB_UNROLL _Pragma("GCC unroll 16")
+#endif
+#define NB_INLINE static inline __attribute__((always_inline))
+
+NB_INLINE __m256i nb_load32(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+
+/* Four activation bytes in every lane. */
+NB_INLINE __m256i nb_quad(const int8_t *p)
+{
+    int32_t v;
+
+    memcpy(&v, p, 4);
+    return _mm256_set1_epi32(v);
+}
+
+/* acc[16-bit lane] += two products, unsigned bytes of w times signed bytes of x. Codes are at most 15, so eight such
+ * steps stay below 8*2*15*128 = 30720 and nothing saturates; nb_widen then empties acc into 32-bit sums. gcc reorders
+ * the additions of intrinsics and then spills every accumulator. */
+NB_INLINE __m256i nb_dot2(__m256i acc, __m256i w, __m256i x)
+{
+#if defined(__clang__)
+    return _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, x));
+#else
+    __m256i t;
+
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(acc), "=&x"(t) : "x"(w), "x"(x));
+    return acc;
+#endif
+}
+
+NB_INLINE __m256i nb_widen(__m256i acc)
+{
+    return _mm256_madd_epi16(acc, _mm256_set1_epi16(1));
+}
+
+/* Scales 8j .. 8j+7 of a block. */
+NB_INLINE __m256 nb_scales8(const unsigned char *scales, bool wide, int j)
+{
+    return wide ? _mm256_loadu_ps((const void *)(scales + 32 * j)) : _mm256_cvtph_ps(_mm_loadu_si128((const void *)(scales + 16 * j)));
+}
+
+/* Zeros 8j .. 8j+7 of a block. */
+NB_INLINE __m256i nb_zeros8(const unsigned char *zeros, int j)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(zeros + 8 * j)));
+}
+
+/* The last line of the formula: fma(float(acc - z*sum), s*step, y). */
+NB_INLINE __m256 nb_finish8(__m256i acc, __m256i z, int32_t sum, __m256 s, float step, __m256 y)
+{
+    const __m256i d = _mm256_sub_epi32(acc, _mm256_mullo_epi32(z, _mm256_set1_epi32(sum)));
+
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(d), _mm256_mul_ps(s, _mm256_set1_ps(step)), y);
+}
+
+#endif

@@ -1,0 +1,213 @@
+/* gemm_q4.c - 4-bit weights times A16 activations with vpmaddubsw and 16-bit partial sums.
+ *
+ * Computes the formula of scalar/gemm_q4.c, whose integer part is exact in any order. Source: spec kernels 5 - 7. */
+#include "kern/avx2/avx2.h"
+#include "kern/avx2/dot_avx2.h"
+
+enum {
+    CHUNK = 64,  /* tokens that share one pass over a strip; their sums fill 16 KB */
+    AHEAD = 4096 /* prefetch at least this far ahead, in whole blocks */
+};
+
+/* Distance of prefetch: a block of 128, several smaller ones. The slack of nb_q4 covers it. */
+static size_t ahead(const nb_q4 *w)
+{
+    return (AHEAD + w->block_bytes - 1) / w->block_bytes * w->block_bytes;
+}
+
+/* One token, n steps of 8 inputs, 16 outputs (one cache line of every step); n <= 4 keeps the sums in 16 bits. */
+NB_INLINE void steps_one(__m256i h[2], __m256i l[2], const unsigned char *b, size_t dist, const int8_t *xh, const int8_t *xl, const int n)
+{
+    const __m256i mask = _mm256_set1_epi8(0x0f);
+    __m256i h16[2], l16[2];
+
+    NB_UNROLL
+    for (int j = 0; j < 2; j++)
+        h16[j] = l16[j] = _mm256_setzero_si256();
+    NB_UNROLL
+    for (int t = 0; t < n; t++) {
+        _mm_prefetch((const char *)b + dist + 256 * t, _MM_HINT_T0);
+        NB_UNROLL
+        for (int j = 0; j < 2; j++) {
+            const __m256i q = nb_load32(b + 256 * t + 32 * j);
+            const __m256i lo = _mm256_and_si256(q, mask), hi = _mm256_and_si256(_mm256_srli_epi16(q, 4), mask);
+
+            h16[j] = nb_dot2(nb_dot2(h16[j], lo, nb_quad(xh + 8 * t)), hi, nb_quad(xh + 8 * t + 4));
+            l16[j] = nb_dot2(nb_dot2(l16[j], lo, nb_quad(xl + 8 * t)), hi, nb_quad(xl + 8 * t + 4));
+        }
+    }
+    NB_UNROLL
+    for (int j = 0; j < 2; j++) {
+        h[j] = _mm256_add_epi32(h[j], nb_widen(h16[j]));
+        l[j] = _mm256_add_epi32(l[j], nb_widen(l16[j]));
+    }
+}
+
+/* total[2] = sum of q*v over a block, 16 outputs. */
+NB_INLINE void rows_one(const unsigned char *b, size_t dist, size_t g, const int8_t *xh, const int8_t *xl, __m256i total[2])
+{
+    __m256i h[2], l[2];
+    size_t k = 0;
+
+    NB_UNROLL
+    for (int j = 0; j < 2; j++)
+        h[j] = l[j] = _mm256_setzero_si256();
+    for (; k + 32 <= g; k += 32)
+        steps_one(h, l, b + 32 * k, dist, xh + k, xl + k, 4);
+    for (; k < g; k += 8)
+        steps_one(h, l, b + 32 * k, dist, xh + k, xl + k, 1);
+    NB_UNROLL
+    for (int j = 0; j < 2; j++)
+        total[j] = _mm256_add_epi32(_mm256_slli_epi32(h[j], 8), l[j]);
+}
+
+static void one_token(const nb_q4 *w, const nb_act *a, float *y, size_t s0, size_t s1)
+{
+    const size_t g = w->g, dist = ahead(w), scales = nb_q4_scales_at(w), zeros = nb_q4_zeros_at(w);
+    const unsigned char *b = nb_q4_block(w, s0, 0);
+
+    for (size_t s = s0; s < s1; s++) {
+        _Alignas(32) float sum[NB_STRIP] = { 0 };
+
+        for (size_t grp = 0; grp < w->n_groups; grp++, b += w->block_bytes) {
+            for (size_t off = scales; off < w->block_bytes; off += 64)
+                _mm_prefetch((const char *)b + dist + off, _MM_HINT_T0);
+            for (int j = 0; j < 8; j += 2) {
+                __m256i total[2];
+
+                rows_one(b + 32 * j, dist, g, a->hi + grp * g, a->lo + grp * g, total);
+                NB_UNROLL
+                for (int i = 0; i < 2; i++) {
+                    float *out = sum + 8 * (j + i);
+                    _mm256_store_ps(out, nb_finish8(total[i], nb_zeros8(b + zeros, j + i), a->sum[grp],
+                                                    nb_scales8(b + scales, w->wide, j + i), a->step[grp], _mm256_load_ps(out)));
+                }
+            }
+        }
+        memcpy(y + s * NB_STRIP, sum, sizeof sum);
+    }
+}
+
+/* acc[i] += n steps of 8 inputs of one plane of mr tokens, g bytes apart, times the codes of eight outputs. */
+NB_INLINE void steps(__m256i acc[4], const unsigned char *b, size_t g, const int8_t *x, const int mr, const int n)
+{
+    const __m256i mask = _mm256_set1_epi8(0x0f);
+    __m256i sum[4];
+
+    NB_UNROLL
+    for (int i = 0; i < mr; i++)
+        sum[i] = _mm256_setzero_si256();
+    NB_UNROLL
+    for (int t = 0; t < n; t++) {
+        const __m256i q = nb_load32(b + 256 * t);
+        const __m256i lo = _mm256_and_si256(q, mask), hi = _mm256_and_si256(_mm256_srli_epi16(q, 4), mask);
+
+        NB_UNROLL
+        for (int i = 0; i < mr; i++)
+            sum[i] = nb_dot2(nb_dot2(sum[i], lo, nb_quad(x + i * g + 8 * t)), hi, nb_quad(x + i * g + 8 * t + 4));
+    }
+    NB_UNROLL
+    for (int i = 0; i < mr; i++)
+        acc[i] = _mm256_add_epi32(acc[i], nb_widen(sum[i]));
+}
+
+/* acc[i] += the whole block. */
+NB_INLINE void tile_plane(__m256i acc[4], const unsigned char *b, size_t g, const int8_t *x, const int mr)
+{
+    size_t k = 0;
+
+    for (; k + 32 <= g; k += 32)
+        steps(acc, b + 32 * k, g, x + k, mr, 4);
+    for (; k < g; k += 8)
+        steps(acc, b + 32 * k, g, x + k, mr, 1);
+}
+
+/* mr tokens from index `at` of the activation arrays, one block: t[i][0..63] gets the group's part. One set of
+ * accumulators serves both planes. The block dist ahead is prefetched first. */
+NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, size_t dist)
+{
+    const size_t g = w->g;
+    const unsigned char *scales = b + nb_q4_scales_at(w), *zeros = b + nb_q4_zeros_at(w);
+
+    for (size_t off = 0; off < w->block_bytes; off += 64)
+        _mm_prefetch((const char *)b + dist + off, _MM_HINT_T0);
+    for (int j = 0; j < 8; j++) {
+        __m256i acc[4];
+
+        NB_UNROLL
+        for (int i = 0; i < mr; i++)
+            acc[i] = _mm256_setzero_si256();
+        tile_plane(acc, b + 32 * j, g, a->hi + at * g, mr);
+        NB_UNROLL
+        for (int i = 0; i < mr; i++)
+            acc[i] = _mm256_slli_epi32(acc[i], 8);
+        tile_plane(acc, b + 32 * j, g, a->lo + at * g, mr);
+
+        const __m256 s = nb_scales8(scales, w->wide, j);
+        const __m256i z = nb_zeros8(zeros, j);
+        NB_UNROLL
+        for (int i = 0; i < mr; i++) {
+            float *out = t + i * NB_STRIP + 8 * j;
+            _mm256_store_ps(out, nb_finish8(acc[i], z, a->sum[at + i], s, a->step[at + i], _mm256_load_ps(out)));
+        }
+    }
+}
+
+/* Real functions, so that each tile has the registers to itself. */
+typedef void tile_fn(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist);
+
+static void tile1(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
+{
+    tile(w, b, a, at, t, 1, dist);
+}
+
+static void tile2(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
+{
+    tile(w, b, a, at, t, 2, dist);
+}
+
+static void tile3(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
+{
+    tile(w, b, a, at, t, 3, dist);
+}
+
+static void tile4(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
+{
+    tile(w, b, a, at, t, 4, dist);
+}
+
+static tile_fn *const tiles[4] = { tile1, tile2, tile3, tile4 }; /* [tokens - 1] */
+
+/* Tokens [i0, i0+n) of one strip: groups outside, so that a block is read from memory once and then from L1. */
+static void chunk(const nb_q4 *w, const nb_act *a, size_t s, size_t i0, size_t n, float *t)
+{
+    const size_t dist = ahead(w);
+
+    memset(t, 0, n * NB_STRIP * sizeof *t);
+    for (size_t grp = 0; grp < w->n_groups; grp++) {
+        const unsigned char *b = nb_q4_block(w, s, grp);
+        const size_t at = grp * a->m + i0;
+
+        for (size_t i = 0; i < n; i += 4)
+            tiles[n - i < 4 ? n - i - 1 : 3](w, b, a, at + i, t + i * NB_STRIP, dist);
+    }
+}
+
+void nb_gemm_q4_avx2(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1)
+{
+    _Alignas(64) float t[CHUNK * NB_STRIP];
+
+    assert(w->k == a->k && w->g == a->g);
+    if (a->m == 1) {
+        one_token(w, a, y, s0, s1);
+        return;
+    }
+    for (size_t s = s0; s < s1; s++)
+        for (size_t i0 = 0; i0 < a->m; i0 += CHUNK) {
+            const size_t n = a->m - i0 < CHUNK ? a->m - i0 : CHUNK;
+
+            chunk(w, a, s, i0, n, t);
+            for (size_t i = 0; i < n; i++)
+                memcpy(y + (i0 + i) * ldy + s * NB_STRIP, t + i * NB_STRIP, NB_STRIP * sizeof *t);
+        }
+}

@@ -1,0 +1,31 @@
+/* table.c - the table for AVX2 with FMA and F16C. */
+#include "base/cpu.h"
+#include "kern/avx2/avx2.h"
+#include "kern/scalar/scalar.h"
+
+const nb_kern nb_kern_avx2 = {
+    .name = "avx2",
+    .need = NB_CPU_AVX2 | NB_CPU_FMA | NB_CPU_F16C,
+    .pack_q4 = nb_pack_q4_scalar,
+    .act_a16 = nb_act_a16_avx2,
+    .gemm_q4 = nb_gemm_q4_avx2,
+    .gemm_q4_f32 = nb_gemm_q4_f32_avx2,
+    .pack_dense = nb_pack_dense_scalar,
+    .gemm_dense = nb_gemm_dense_scalar,
+    .row_dense = nb_row_dense_scalar,
+    .kv_put = nb_kv_put_scalar,
+    .attn = nb_attn_scalar,
+    .attn_part = nb_attn_part_scalar,
+    .attn_merge = nb_attn_merge_scalar,
+    .rmsnorm = nb_rmsnorm_scalar,
+    .layernorm = nb_layernorm_scalar,
+    .rope_half = nb_rope_half_scalar,
+    .rope_pair = nb_rope_pair_scalar,
+    .silu_mul = nb_silu_mul_scalar,
+    .gelu_tanh_mul = nb_gelu_tanh_mul_scalar,
+    .gelu_erf_mul = nb_gelu_erf_mul_scalar,
+    .add = nb_add_scalar,
+    .axpy = nb_axpy_scalar,
+    .softcap = nb_softcap_scalar,
+    .read_probe = nb_read_probe_avx2,
+};

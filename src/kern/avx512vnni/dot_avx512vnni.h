@@ -1,0 +1,59 @@
+/* dot_avx512vnni.h - the byte dot product and the loads around it. */
+#ifndef NB_KERN_AVX512VNNI_DOT_H
+#define NB_KERN_AVX512VNNI_DOT_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "kern/q4.h"
+
+/* Unroll the next loop completely: an accumulator that is not indexed by constants lives in memory. */
+#if defined(__clang__)
+#define NB_UNROLL _Pragma("unroll")
+#else
+#define NB_UNROLL _Pragma("GCC unroll 16")
+#endif
+#define NB_INLINE static inline __attribute__((always_inline))
+
+/* acc[i] += sum of four products, unsigned bytes of w times signed bytes of x. gcc 12 copies and spills the accumulator
+ * of the intrinsic; an in/out operand leaves it where it is. */
+NB_INLINE __m512i nb_dot4(__m512i acc, __m512i w, __m512i x)
+{
+#if defined(__clang__)
+    return _mm512_dpbusd_epi32(acc, w, x);
+#else
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));
+    return acc;
+#endif
+}
+
+/* Four activation bytes in every lane. */
+NB_INLINE __m512i nb_quad(const int8_t *p)
+{
+    int32_t v;
+
+    memcpy(&v, p, 4);
+    return _mm512_set1_epi32(v);
+}
+
+/* Scales 16j .. 16j+15 of a block. */
+NB_INLINE __m512 nb_scales16(const unsigned char *scales, bool wide, int j)
+{
+    return wide ? _mm512_loadu_ps(scales + 64 * j) : _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(scales + 32 * j)));
+}
+
+/* Zeros 16j .. 16j+15 of a block. */
+NB_INLINE __m512i nb_zeros16(const unsigned char *zeros, int j)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(zeros + 16 * j)));
+}
+
+/* The last line of the formula: fma(float(acc - z*sum), s*step, y). */
+NB_INLINE __m512 nb_finish16(__m512i acc, __m512i z, int32_t sum, __m512 s, float step, __m512 y)
+{
+    const __m512i d = _mm512_sub_epi32(acc, _mm512_mullo_epi32(z, _mm512_set1_epi32(sum)));
+
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(d), _mm512_mul_ps(s, _mm512_set1_ps(step)), y);
+}
+
+#endif

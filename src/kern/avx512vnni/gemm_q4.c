@@ -1,0 +1,210 @@
+/* gemm_q4.c - 4-bit weights times A16 activations with vpdpbusd: one token at memory speed, more in tiles of 4 x 64.
+ *
+ * Both forms compute the formula of scalar/gemm_q4.c, whose integer part is exact in any order. Source: spec kernels 5, 6. */
+#include "kern/avx512vnni/avx512vnni.h"
+#include "kern/avx512vnni/dot_avx512vnni.h"
+
+enum {
+    CHUNK = 64,  /* tokens that share one pass over a strip; their sums fill 16 KB */
+    AHEAD = 4096 /* prefetch at least this far ahead, in whole blocks */
+};
+
+/* Distance of prefetch: a block of 128, several smaller ones. The slack of nb_q4 covers it. */
+static size_t ahead(const nb_q4 *w)
+{
+    return (AHEAD + w->block_bytes - 1) / w->block_bytes * w->block_bytes;
+}
+
+/* One token, one block: total[4] = sum of q*v. Not inlined, so that all registers are free for its 16 chains. High nibbles stay in place (worth 16q), which saves a shift and gives twice as many chains; `next` is where
+ * this block's place is found one step ahead in memory. */
+static __attribute__((noinline)) void block_one(const unsigned char *b, const unsigned char *next, size_t g, const int8_t *xh,
+                                                const int8_t *xl, __m512i total[4])
+{
+    const __m512i mlo = _mm512_set1_epi8(0x0f), mhi = _mm512_set1_epi8((char)0xf0);
+    __m512i h0[4], h1[4], l0[4], l1[4];
+
+    NB_UNROLL
+    for (int j = 0; j < 4; j++)
+        h0[j] = h1[j] = l0[j] = l1[j] = _mm512_setzero_si512();
+    for (size_t k = 0; k < g; k += 8, b += 256, next += 256) {
+        const __m512i xh0 = nb_quad(xh + k), xh1 = nb_quad(xh + k + 4);
+        const __m512i xl0 = nb_quad(xl + k), xl1 = nb_quad(xl + k + 4);
+
+        NB_UNROLL
+        for (int j = 0; j < 4; j++) {
+            const __m512i q = _mm512_load_si512(b + 64 * j);
+            const __m512i lo = _mm512_and_si512(q, mlo), hi = _mm512_and_si512(q, mhi);
+
+            _mm_prefetch(next + 64 * j, _MM_HINT_T0);
+            h0[j] = nb_dot4(h0[j], lo, xh0);
+            l0[j] = nb_dot4(l0[j], lo, xl0);
+            h1[j] = nb_dot4(h1[j], hi, xh1);
+            l1[j] = nb_dot4(l1[j], hi, xl1);
+        }
+    }
+    NB_UNROLL
+    for (int j = 0; j < 4; j++) {
+        const __m512i h = _mm512_add_epi32(_mm512_slli_epi32(h0[j], 8), _mm512_slli_epi32(h1[j], 4));
+        const __m512i l = _mm512_add_epi32(l0[j], _mm512_srai_epi32(l1[j], 4)); /* multiples of 16: exact */
+
+        total[j] = _mm512_add_epi32(h, l);
+    }
+}
+
+static void one_token(const nb_q4 *w, const nb_act *a, float *y, size_t s0, size_t s1)
+{
+    const size_t g = w->g, dist = ahead(w), scales = nb_q4_scales_at(w), zeros = nb_q4_zeros_at(w);
+    const unsigned char *b = nb_q4_block(w, s0, 0);
+
+    for (size_t s = s0; s < s1; s++) {
+        __m512 sum[4];
+
+        NB_UNROLL
+        for (int j = 0; j < 4; j++)
+            sum[j] = _mm512_setzero_ps();
+        for (size_t grp = 0; grp < w->n_groups; grp++, b += w->block_bytes) {
+            __m512i total[4];
+
+            block_one(b, b + dist, g, a->hi + grp * g, a->lo + grp * g, total);
+            for (size_t off = scales; off < w->block_bytes; off += 64)
+                _mm_prefetch(b + dist + off, _MM_HINT_T0);
+            NB_UNROLL
+            for (int j = 0; j < 4; j++)
+                sum[j] =
+                    nb_finish16(total[j], nb_zeros16(b + zeros, j), a->sum[grp], nb_scales16(b + scales, w->wide, j), a->step[grp], sum[j]);
+        }
+        NB_UNROLL
+        for (int j = 0; j < 4; j++)
+            _mm512_storeu_ps(y + s * NB_STRIP + 16 * j, sum[j]);
+    }
+}
+
+/* acc[i][j] += codes of the block times one plane of mr tokens, g bytes apart. */
+NB_INLINE void tile_plane(__m512i acc[4][4], const unsigned char *b, size_t g, const int8_t *x, const int mr, size_t dist)
+{
+    const __m512i mask = _mm512_set1_epi8(0x0f);
+
+    for (size_t k = 0; k < g; k += 8, b += 256, x += 8) {
+        __m512i q[4], c[4];
+
+        NB_UNROLL
+        for (int j = 0; j < 4; j++) {
+            q[j] = _mm512_load_si512(b + 64 * j);
+            c[j] = _mm512_and_si512(q[j], mask);
+            if (dist)
+                _mm_prefetch(b + dist + 64 * j, _MM_HINT_T0);
+        }
+        NB_UNROLL
+        for (int i = 0; i < mr; i++) {
+            const __m512i v = nb_quad(x + i * g);
+            NB_UNROLL
+            for (int j = 0; j < 4; j++)
+                acc[i][j] = nb_dot4(acc[i][j], c[j], v);
+        }
+        NB_UNROLL
+        for (int j = 0; j < 4; j++)
+            c[j] = _mm512_and_si512(_mm512_srli_epi16(q[j], 4), mask);
+        NB_UNROLL
+        for (int i = 0; i < mr; i++) {
+            const __m512i v = nb_quad(x + i * g + 4);
+            NB_UNROLL
+            for (int j = 0; j < 4; j++)
+                acc[i][j] = nb_dot4(acc[i][j], c[j], v);
+        }
+    }
+}
+
+/* mr tokens from index `at` of the activation arrays, one block: t[i][0..63] gets the group's part. One set of
+ * accumulators serves both planes. The first pass prefetches dist ahead, which costs nothing when the line is there. */
+NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, size_t dist)
+{
+    const size_t g = w->g;
+    const unsigned char *scales = b + nb_q4_scales_at(w), *zeros = b + nb_q4_zeros_at(w);
+    __m512i acc[4][4];
+
+    NB_UNROLL
+    for (int i = 0; i < mr; i++) {
+        NB_UNROLL
+        for (int j = 0; j < 4; j++)
+            acc[i][j] = _mm512_setzero_si512();
+    }
+    tile_plane(acc, b, g, a->hi + at * g, mr, dist);
+    NB_UNROLL
+    for (int i = 0; i < mr; i++) {
+        NB_UNROLL
+        for (int j = 0; j < 4; j++)
+            acc[i][j] = _mm512_slli_epi32(acc[i][j], 8);
+    }
+    tile_plane(acc, b, g, a->lo + at * g, mr, 0);
+
+    NB_UNROLL
+    for (int j = 0; j < 4; j++) {
+        const __m512 s = nb_scales16(scales, w->wide, j);
+        const __m512i z = nb_zeros16(zeros, j);
+
+        NB_UNROLL
+        for (int i = 0; i < mr; i++) {
+            float *out = t + i * NB_STRIP + 16 * j;
+            _mm512_store_ps(out, nb_finish16(acc[i][j], z, a->sum[at + i], s, a->step[at + i], _mm512_load_ps(out)));
+        }
+    }
+}
+
+/* Real functions, so that each tile has the registers to itself. */
+typedef void tile_fn(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist);
+
+static void tile1(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
+{
+    tile(w, b, a, at, t, 1, dist);
+}
+
+static void tile2(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
+{
+    tile(w, b, a, at, t, 2, dist);
+}
+
+static void tile3(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
+{
+    tile(w, b, a, at, t, 3, dist);
+}
+
+static void tile4(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
+{
+    tile(w, b, a, at, t, 4, dist);
+}
+
+static tile_fn *const tiles[4] = { tile1, tile2, tile3, tile4 }; /* [tokens - 1] */
+
+/* Tokens [i0, i0+n) of one strip: groups outside, so that a block is read from memory once and then from L1. */
+static void chunk(const nb_q4 *w, const nb_act *a, size_t s, size_t i0, size_t n, float *t)
+{
+    const size_t dist = ahead(w);
+
+    memset(t, 0, n * NB_STRIP * sizeof *t);
+    for (size_t grp = 0; grp < w->n_groups; grp++) {
+        const unsigned char *b = nb_q4_block(w, s, grp);
+        const size_t at = grp * a->m + i0;
+
+        for (size_t i = 0; i < n; i += 4)
+            tiles[n - i < 4 ? n - i - 1 : 3](w, b, a, at + i, t + i * NB_STRIP, dist);
+    }
+}
+
+void nb_gemm_q4_avx512vnni(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1)
+{
+    _Alignas(64) float t[CHUNK * NB_STRIP];
+
+    assert(w->k == a->k && w->g == a->g);
+    if (a->m == 1) {
+        one_token(w, a, y, s0, s1);
+        return;
+    }
+    for (size_t s = s0; s < s1; s++)
+        for (size_t i0 = 0; i0 < a->m; i0 += CHUNK) {
+            const size_t n = a->m - i0 < CHUNK ? a->m - i0 : CHUNK;
+
+            chunk(w, a, s, i0, n, t);
+            for (size_t i = 0; i < n; i++)
+                memcpy(y + (i0 + i) * ldy + s * NB_STRIP, t + i * NB_STRIP, NB_STRIP * sizeof *t);
+        }
+}
