@@ -61,7 +61,9 @@ void nb_store_close(nb_store *s)
 nb_status nb_store_index(nb_store *s, size_t *dup, nb_err *err)
 {
     bool had = false;
+    size_t ignored;
 
+    dup = dup ? dup : &ignored;
     *dup = SIZE_MAX;
     nb_store_unindex(s);
     s->map = nb_strmap_new(s->n_tensors);

@@ -48,7 +48,8 @@ void nb_store_drop(nb_store *s, const nb_tensor *t);
 nb_status nb_store_still(nb_store *s, nb_err *err);
 void nb_store_close(nb_store *s); /* NULL is fine */
 
-/* For implementers: build the name index over tensors[]; *dup gets the index of the second of two equal names, else SIZE_MAX. */
+/* For implementers: build the name index over tensors[]; *dup gets the index of the second of two equal names, else SIZE_MAX;
+ * dup may be NULL. */
 nb_status nb_store_index(nb_store *s, size_t *dup, nb_err *err);
 void nb_store_unindex(nb_store *s);
 
