@@ -1,4 +1,8 @@
 nb_floor(solve
-  FILES
+  FILES linalg.c solve_rtn.c solve_awq.c
   DEPS tensor base
   LIBS m)
+if(OPENBLAS_FOUND)
+  target_link_libraries(nb_solve PRIVATE PkgConfig::OPENBLAS)
+  target_compile_definitions(nb_solve PRIVATE NB_HAVE_CBLAS)
+endif()

@@ -1,0 +1,159 @@
+/* linalg.c - products through CBLAS, or plain loops where it is not built in. */
+#include "solve/linalg.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+#ifdef NB_HAVE_CBLAS
+#include <cblas.h>
+#include <pthread.h>
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void one_thread(void)
+{
+    openblas_set_num_threads(1); /* the pool is the only place where work is split */
+}
+
+static void gemm(enum CBLAS_TRANSPOSE ta, enum CBLAS_TRANSPOSE tb, size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b,
+                 size_t ldb, float *c, size_t ldc)
+{
+    pthread_once(&once, one_thread);
+    cblas_sgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, 1.0f, a, (blasint)lda, b, (blasint)ldb, 0.0f, c, (blasint)ldc);
+}
+
+void nb_gemm_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+{
+    gemm(CblasNoTrans, CblasNoTrans, m, n, k, a, lda, b, ldb, c, ldc);
+}
+
+void nb_gemm_nt(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+{
+    gemm(CblasNoTrans, CblasTrans, m, n, k, a, lda, b, ldb, c, ldc);
+}
+
+void nb_gemm_tn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+{
+    gemm(CblasTrans, CblasNoTrans, m, n, k, a, lda, b, ldb, c, ldc);
+}
+
+#else
+
+/* One row of c: the inner loop runs over outputs, so that it vectorises without reordering a sum. */
+static void row_nn(size_t n, size_t k, const float *a, size_t stride_a, const float *b, size_t ldb, float *c)
+{
+    memset(c, 0, n * sizeof *c);
+    for (size_t l = 0; l < k; l++) {
+        const float x = a[l * stride_a];
+        const float *row = b + l * ldb;
+        for (size_t j = 0; j < n; j++)
+            c[j] += x * row[j];
+    }
+}
+
+void nb_gemm_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+{
+    for (size_t i = 0; i < m; i++)
+        row_nn(n, k, a + i * lda, 1, b, ldb, c + i * ldc);
+}
+
+void nb_gemm_nt(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++)
+            c[i * ldc + j] = (float)nb_dot64(a + i * lda, b + j * ldb, k);
+}
+
+void nb_gemm_tn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+{
+    for (size_t i = 0; i < m; i++)
+        row_nn(n, k, a + i, lda, b, ldb, c + i * ldc);
+}
+#endif
+
+double nb_dot64(const float *a, const float *b, size_t n)
+{
+    double s[8] = { 0 };
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++)
+            s[j] += (double)a[i + j] * (double)b[i + j];
+    for (; i < n; i++)
+        s[i & 7] += (double)a[i] * (double)b[i];
+    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+}
+
+nb_status nb_gram_init(nb_gram *g, size_t k, nb_err *err)
+{
+    size_t n;
+
+    g->k = k;
+    g->tokens = 0;
+    g->sum = nb_mul_size(k, k, &n) ? nb_calloc(n, sizeof *g->sum) : NULL;
+    return g->sum ? NB_OK : nb_enomem(err, "the second moments of one input");
+}
+
+void nb_gram_clear(nb_gram *g)
+{
+    nb_free(g->sum);
+    memset(g, 0, sizeof *g);
+}
+
+enum { STRIPE = 64 }; /* rows of the Gram matrix per task */
+
+struct add_ctx {
+    nb_gram *g;
+    const float *x;
+    size_t ldx, m;
+    float *part; /* [threads][STRIPE][k] */
+};
+
+/* Stripes [begin, end): rows i0.. of the upper triangle, columns from i0 on, one chunk after another. */
+static void add_stripes(void *user, size_t begin, size_t end, int thread)
+{
+    const struct add_ctx *a = user;
+    const size_t k = a->g->k;
+    float *part = a->part + (size_t)thread * STRIPE * k;
+
+    for (size_t t = begin; t < end; t++) {
+        const size_t i0 = t * STRIPE, rows = k - i0 < STRIPE ? k - i0 : STRIPE, cols = k - i0;
+        for (size_t r = 0; r < a->m; r += NB_GRAM_CHUNK) {
+            const size_t m = a->m - r < NB_GRAM_CHUNK ? a->m - r : NB_GRAM_CHUNK;
+            const float *x = a->x + r * a->ldx + i0;
+            nb_gemm_tn(rows, cols, m, x, a->ldx, x, a->ldx, part, cols);
+            for (size_t i = 0; i < rows; i++) {
+                double *sum = a->g->sum + (i0 + i) * k + i0;
+                for (size_t j = 0; j < cols; j++)
+                    sum[j] += (double)part[i * cols + j];
+            }
+        }
+    }
+}
+
+nb_status nb_gram_add(nb_gram *g, nb_pool *pool, const float *x, size_t ldx, size_t m, nb_err *err)
+{
+    struct add_ctx a = { .g = g, .x = x, .ldx = ldx, .m = m };
+
+    a.part = nb_alloc_array((size_t)nb_pool_threads(pool) * STRIPE, g->k * sizeof *a.part);
+    if (!a.part)
+        return nb_enomem(err, "partial second moments");
+    nb_parallel_for(pool, (g->k + STRIPE - 1) / STRIPE, 1, add_stripes, &a);
+    g->tokens += m;
+    nb_free(a.part);
+    return NB_OK;
+}
+
+void nb_gram_mean(const nb_gram *g, float *out)
+{
+    const size_t k = g->k;
+    const double n = g->tokens ? (double)g->tokens : 1.0;
+
+    for (size_t i = 0; i < k; i++) {
+        for (size_t j = i / STRIPE * STRIPE; j < i; j++) /* below the diagonal: from the mirror image */
+            out[i * k + j] = out[j * k + i];
+        for (size_t j = i; j < k; j++)
+            out[i * k + j] = out[j * k + i] = (float)(g->sum[i * k + j] / n);
+    }
+}

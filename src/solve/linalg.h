@@ -1,0 +1,37 @@
+/* linalg.h - the few matrix products of the solvers, row-major float32. linalg.c is the only includer of CBLAS.
+ *
+ * Every call runs in the calling thread: OpenBLAS is kept at one thread, the solvers split outputs with nb_parallel_for.
+ * Without OpenBLAS plain loops do the same work. Pointers of one call must not overlap. Any thread may call. */
+#ifndef NB_SOLVE_LINALG_H
+#define NB_SOLVE_LINALG_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/pool.h"
+
+/* c[m][n] = a[m][k] b[k][n]; ld* are row lengths in floats. */
+void nb_gemm_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
+/* c[m][n] = a[m][k] b[n][k]ᵀ */
+void nb_gemm_nt(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
+/* c[m][n] = a[k][m]ᵀ b[k][n] */
+void nb_gemm_tn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
+
+/* Sum of a[i] * b[i] in float64, in a fixed order of eight lanes. */
+double nb_dot64(const float *a, const float *b, size_t n);
+
+/* Second moments of inputs: sum over tokens of x xᵀ. Products of NB_GRAM_CHUNK tokens in float32, chunks added in
+ * float64 in the order given, so that the result does not depend on the thread count. The struct is the caller's. */
+enum { NB_GRAM_CHUNK = 256 };
+typedef struct nb_gram {
+    size_t k, tokens;
+    double *sum; /* [k][k], all of it */
+} nb_gram;
+nb_status nb_gram_init(nb_gram *g, size_t k, nb_err *err);
+void nb_gram_clear(nb_gram *g); /* a zeroed one is fine */
+/* Add m rows x[m][ldx]. Chunks are counted from the first row of each call: give multiples of the chunk but for the last. */
+nb_status nb_gram_add(nb_gram *g, nb_pool *pool, const float *x, size_t ldx, size_t m, nb_err *err);
+/* out[k][k] = sum / tokens. */
+void nb_gram_mean(const nb_gram *g, float *out);
+
+#endif

@@ -1,0 +1,2 @@
+nb_test(solve test_rtn.c LIBS nb_io)
+nb_test(solve test_awq.c LIBS nb_io)
