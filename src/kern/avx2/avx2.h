@@ -12,4 +12,25 @@ void nb_gemm_q4_avx2(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size
 void nb_gemm_q4_f32_avx2(const nb_q4 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
 uint64_t nb_read_probe_avx2(const void *p, size_t bytes);
 
+/* Float matrices: dense.c */
+void nb_gemm_dense_avx2(const nb_dense *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
+
+/* Attention: attn.c */
+void nb_kv_put_avx2(unsigned char *k, unsigned char *v, nb_dtype t, size_t slot, size_t d, const float *ks, const float *vs);
+void nb_attn_avx2(const nb_attn *t, float *scratch);
+void nb_attn_part_avx2(const nb_attn *t, size_t t0, size_t t1, float *part, float *scratch);
+void nb_attn_merge_avx2(const nb_attn *t, size_t n_tiles, const float *part);
+
+/* Norms, rotations, activations: misc.c */
+void nb_rmsnorm_avx2(float *y, const float *x, const float *w, float offset, float eps, size_t n);
+void nb_layernorm_avx2(float *y, const float *x, const float *w, const float *b, float eps, size_t n);
+void nb_rope_half_avx2(float *x, const float *cs, const float *sn, size_t r);
+void nb_rope_pair_avx2(float *x, const float *cs, const float *sn, size_t r);
+void nb_silu_mul_avx2(float *y, const float *gate, const float *up, size_t n);
+void nb_gelu_tanh_mul_avx2(float *y, const float *gate, const float *up, size_t n);
+void nb_gelu_erf_mul_avx2(float *y, const float *gate, const float *up, size_t n);
+void nb_add_avx2(float *y, const float *x, size_t n);
+void nb_axpy_avx2(float *y, const float *x, float a, size_t n);
+void nb_softcap_avx2(float *x, float cap, size_t n);
+
 #endif

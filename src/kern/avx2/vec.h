@@ -1,0 +1,68 @@
+/* vec.h - the few vector operations that kern/tile.h is written in, on 8 lanes, and its tile sizes. */
+#ifndef NB_KERN_AVX2_VEC_H
+#define NB_KERN_AVX2_VEC_H
+
+#include <immintrin.h>
+
+#include "kern/kern.h"
+
+#define NB_FORCE static inline __attribute__((always_inline))
+
+enum {
+    VL = 8,       /* floats of a register                                              */
+    DENSE_MR = 6, /* dense tile: 6 tokens x 16 outputs, 12 of the 16 registers          */
+    DENSE_NV = 2,
+    DENSE_NV1 = 8, /* registers of one token: a whole strip                             */
+    ATT_MR = 6,    /* attention tile: 6 query rows x 16 positions or values              */
+    ATT_NV = 2
+};
+typedef __m256 vf;
+
+NB_FORCE vf v_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+
+NB_FORCE vf v_set1(const float *p)
+{
+    return _mm256_broadcast_ss(p);
+}
+
+NB_FORCE vf v_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+
+NB_FORCE void v_store(float *p, vf a)
+{
+    _mm256_storeu_ps(p, a);
+}
+
+NB_FORCE vf v_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+NB_FORCE vf v_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+/* VL elements of type t, as f32. */
+NB_FORCE vf v_widen(const unsigned char *p, const nb_dtype t)
+{
+    if (t == NB_DT_F32)
+        return _mm256_loadu_ps((const float *)(const void *)p);
+    const __m128i half = _mm_loadu_si128((const __m128i *)(const void *)p);
+    if (t == NB_DT_F16)
+        return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+/* VL floats to f16, round to nearest even. */
+NB_FORCE void v_store_f16(uint16_t *p, vf a)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* tile.h - the one inner loop of dense products and attention: c[mr][nv*VL] from fma chains over a[mr][k] * b[k][nv*VL].
+ *
+ * Included by the vector tiers after their vec.h. An element of c is one chain, k ascending, whatever the tile: mr, nv
+ * and VL cannot change its bits. */
+#ifndef NB_KERN_TILE_H
+#define NB_KERN_TILE_H
+
+#include "kern/kern.h"
+
+/* Where the chain starts and what becomes of it. */
+typedef enum tile_mode {
+    TILE_SET,  /* c = chain from 0         */
+    TILE_ADD,  /* c = c + (chain from 0)   */
+    TILE_GO_ON /* c = chain from c        */
+} tile_mode;
+
+/* b: rows of `ldb` bytes, elements of type bt. `ahead` bytes from what is read are prefetched. All but a, b, ldb, k, c,
+ * ldc, mode and ahead must be constants, so that acc lives in registers. */
+NB_FORCE void tile(const int mr, const int nv, const nb_dtype bt, const float *const *a, const unsigned char *b, size_t ldb, size_t k,
+                   float *c, size_t ldc, tile_mode mode, uintptr_t ahead)
+{
+    const int bytes = VL * (bt == NB_DT_F32 ? 4 : 2);
+    const float *row[8];
+    vf acc[8][8];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < mr; i++) {
+        row[i] = a[i];
+#pragma GCC unroll 8
+        for (int v = 0; v < nv; v++)
+            acc[i][v] = mode == TILE_GO_ON ? v_load(c + (size_t)i * ldc + (size_t)v * VL) : v_zero();
+    }
+    for (size_t x = 0; x < k; x++) {
+        vf w[8];
+#pragma GCC unroll 8
+        for (int v = 0; v < nv; v++)
+            w[v] = v_widen(b + v * bytes, bt);
+#pragma GCC unroll 8
+        for (int o = 0; o < nv * bytes; o += 64)
+            _mm_prefetch((const char *)((uintptr_t)b + ahead + (uintptr_t)o), _MM_HINT_T0);
+#pragma GCC unroll 8
+        for (int i = 0; i < mr; i++) {
+            const vf s = v_set1(row[i] + x);
+#pragma GCC unroll 8
+            for (int v = 0; v < nv; v++)
+                acc[i][v] = v_fma(w[v], s, acc[i][v]);
+        }
+        b += ldb;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < mr; i++)
+#pragma GCC unroll 8
+        for (int v = 0; v < nv; v++) {
+            float *at = c + (size_t)i * ldc + (size_t)v * VL;
+            v_store(at, mode == TILE_ADD ? v_add(v_load(at), acc[i][v]) : acc[i][v]);
+        }
+}
+
+#endif
