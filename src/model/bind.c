@@ -1,0 +1,531 @@
+/* bind.c - plan + store -> packed weights, stripe by stripe, each matrix by the threads that will read it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "model/weights.h"
+
+/* Rows of a stripe that a thread unpacks at a time. */
+enum { STRIPE = NB_STRIP };
+
+/* ---- packing one op ------------------------------------------------------------------------------------------- */
+
+typedef struct pack_job {
+    const nb_model *m;
+    const nb_fused *f;
+    const nb_source *src;
+    size_t n_parts;
+    nb_err *errs; /* [threads] */
+} pack_job;
+
+/* Rows [n0, n0 + rows) of a dense part as the packed type; scratch holds STRIPE * k floats. */
+static const void *dense_rows(const pack_job *j, const nb_source *s, nb_dtype type, size_t n0, size_t rows, float *scratch, nb_err *err)
+{
+    const size_t es = nb_dtype_info(type)->bits / 8;
+    const nb_tensor *t = s->w;
+
+    if (t->data && t->dtype == type) {
+        const unsigned char *p = t->data + n0 * s->k * es;
+        if ((uintptr_t)p % es == 0)
+            return p;
+        return memcpy(scratch, p, rows * s->k * es);
+    }
+    if (nb_store_read_f32(j->m->store, t, (uint64_t)n0 * s->k, (uint64_t)rows * s->k, scratch, err) != NB_OK)
+        return NULL;
+    return scratch; /* type is F32 whenever the stored one is not used */
+}
+
+static bool pack_part(const pack_job *j, const nb_mat *m, size_t part, size_t n0, nb_qlin *q, float *scratch, nb_err *err)
+{
+    const nb_source *s = &j->src[part];
+    const size_t row0 = j->f->part_row[part] - m->strip0 * NB_STRIP;
+    const size_t rows = s->n - n0 < STRIPE ? s->n - n0 : STRIPE;
+
+    if (m->kind == NB_MAT_Q4) {
+        nb_q4 dst = m->q4;
+        q->n = rows;
+        if (s->q->format->unpack(s->q, n0, q, err) != NB_OK)
+            return false;
+        j->m->kern->pack_q4(&dst, row0, n0, q, m->q4.perm);
+    } else {
+        nb_dense dst = m->dense;
+        const void *src = dense_rows(j, s, m->dense.dtype, n0, rows, scratch, err);
+        if (!src)
+            return false;
+        j->m->kern->pack_dense(&dst, row0 + n0, src, rows);
+    }
+    return true;
+}
+
+/* Strips [begin, end) of the op. */
+static void pack_range(void *ctx, size_t begin, size_t end, int thread)
+{
+    const pack_job *j = ctx;
+    nb_err *err = &j->errs[thread];
+    float *scratch = nb_alloc_array(j->f->k, STRIPE * sizeof *scratch);
+    bool ok = scratch || nb_enomem(err, "packing a matrix") == NB_OK;
+
+    for (size_t i = 0; i < j->f->n_mats && ok; i++) {
+        const nb_mat *m = &j->f->mats[i];
+        nb_qlin q = { 0 };
+
+        if (m->kind == NB_MAT_Q4 && begin < m->strip0 + m->n_strips && end > m->strip0) {
+            const nb_linear *lin = j->src[m->part0].q;
+            ok = nb_qlin_init(&q, STRIPE, lin->k, lin->g, lin->spec.bits, err) == NB_OK;
+        }
+        for (size_t p = m->part0; p < m->part0 + m->n_parts; p++) {
+            const size_t first = j->f->part_row[p] / NB_STRIP;
+            for (size_t n0 = 0; n0 < j->src[p].n && ok; n0 += STRIPE)
+                if (first + n0 / NB_STRIP >= begin && first + n0 / NB_STRIP < end)
+                    ok = pack_part(j, m, p, n0, &q, scratch, err);
+        }
+        nb_qlin_clear(&q);
+    }
+    nb_free(scratch);
+}
+
+static nb_status first_error(const nb_err *errs, size_t n, nb_err *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (errs[i].code != NB_OK) {
+            if (err && err->code == NB_OK)
+                *err = errs[i];
+            return errs[i].code;
+        }
+    }
+    return NB_OK;
+}
+
+static void drop_source(nb_store *s, const nb_source *src)
+{
+    if (src->w)
+        nb_store_drop(s, src->w);
+    for (size_t i = 0; src->q && i < NB_MAX_PARTS; i++)
+        if (src->q->parts[i])
+            nb_store_drop(s, src->q->parts[i]);
+}
+
+static nb_status pack_bias(nb_model *m, nb_fused *f, const nb_source *src, size_t n_parts, nb_arena *mem, nb_err *err)
+{
+    for (size_t i = 0; i < n_parts; i++) {
+        nb_status rc;
+
+        if (!src[i].bias)
+            continue;
+        if (!f->bias)
+            f->bias = nb_arena_calloc(mem, f->n_strips * NB_STRIP, sizeof *f->bias);
+        if (!f->bias)
+            return nb_enomem(err, "a bias");
+        rc = nb_store_read_f32(m->store, src[i].bias, 0, src[i].n, f->bias + f->part_row[i], err);
+        if (rc != NB_OK)
+            return rc;
+    }
+    return NB_OK;
+}
+
+/* Give the matrices of f their places from *at on, pack, advance *at. */
+static nb_status pack_op(nb_model *m, nb_fused *f, const nb_source *src, size_t n_parts, unsigned char **at, nb_arena *mem, nb_err *err)
+{
+    const size_t threads = (size_t)nb_pool_threads(m->pool);
+    pack_job j = { .m = m, .f = f, .src = src, .n_parts = n_parts, .errs = nb_calloc(threads, sizeof(nb_err)) };
+    nb_status rc;
+
+    if (!j.errs)
+        return nb_enomem(err, "packing a matrix");
+    for (size_t i = 0; i < f->n_mats; i++) {
+        nb_mat *mat = &f->mats[i];
+        const size_t bytes = mat->kind == NB_MAT_Q4 ? mat->q4.bytes : mat->dense.bytes;
+        mat->q4.base = mat->dense.base = *at;
+        *at += (bytes + 63) / 64 * 64;
+    }
+    nb_parallel_static(m->pool, f->n_strips, pack_range, &j);
+    rc = first_error(j.errs, threads, err);
+    nb_free(j.errs);
+    if (rc == NB_OK)
+        rc = pack_bias(m, f, src, n_parts, mem, err);
+    for (size_t i = 0; i < n_parts && !m->lazy; i++)
+        drop_source(m->store, &src[i]);
+    return rc;
+}
+
+/* ---- layers --------------------------------------------------------------------------------------------------- */
+
+/* The linear ops of a layer with their sources. */
+typedef struct layer_plan {
+    nb_source src[NB_ROLE_COUNT][3];
+    size_t n_parts[NB_ROLE_COUNT]; /* 0: no op begins with this role */
+} layer_plan;
+
+static nb_status plan_layer(const nb_model *m, size_t layer, layer_plan *lp, nb_err *err)
+{
+    *lp = (layer_plan){ 0 };
+    for (size_t i = 0; i < m->plan.n_ops; i++) {
+        const nb_op *op = &m->plan.ops[i];
+        const nb_role r = op->roles[0];
+        nb_status rc;
+
+        if (op->kind != NB_OP_LINEAR)
+            continue;
+        rc = nb_source_op(&m->plan, m->store, m->scan, layer, op, lp->src[r], &lp->n_parts[r], err);
+        if (rc != NB_OK)
+            return rc;
+    }
+    return NB_OK;
+}
+
+static nb_status find_vec(const nb_model *m, const char *name, size_t n, const nb_tensor **out, nb_err *err)
+{
+    char got[128];
+
+    *out = nb_store_find(m->store, name);
+    if (!*out)
+        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing", name);
+    if ((*out)->rank != 1 || (*out)->shape[0] != n)
+        return nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "", "tensor \"%s\" is %s, the configuration needs [%zu]", name,
+                       nb_shape_str(got, sizeof got, (*out)->shape, (*out)->rank), n);
+    return NB_OK;
+}
+
+static nb_status read_vec(const nb_model *m, const char *name, size_t n, nb_arena *mem, float **out, nb_err *err)
+{
+    const nb_tensor *t;
+    nb_status rc = find_vec(m, name, n, &t, err);
+
+    if (rc != NB_OK)
+        return rc;
+    *out = nb_arena_calloc(mem, n, sizeof **out);
+    return *out ? nb_store_read_f32(m->store, t, 0, n, *out, err) : nb_enomem(err, "a norm vector");
+}
+
+/* Every tensor of every layer is there and has its shape: said before the first byte is packed. */
+static nb_status check_layers(const nb_model *m, nb_err *err)
+{
+    for (size_t l = 0; l < m->cfg.n_layers; l++) {
+        layer_plan lp;
+        char name[192];
+        const nb_tensor *t;
+        nb_status rc = NB_OK;
+
+        for (int v = 0; v < NB_VEC_COUNT && rc == NB_OK; v++)
+            if (nb_plan_vec_size(&m->plan, (nb_vec)v) > 0)
+                rc = find_vec(m, nb_plan_vec(&m->plan, l, (nb_vec)v, name, sizeof name), nb_plan_vec_size(&m->plan, (nb_vec)v), &t, err);
+        if (rc == NB_OK)
+            rc = plan_layer(m, l, &lp, err);
+        if (rc != NB_OK)
+            return rc;
+    }
+    return NB_OK;
+}
+
+static void free_layer(nb_layer *l)
+{
+    if (l->block)
+        nb_huge_free(l->block, l->block_bytes);
+    nb_arena_clear(&l->mem);
+    *l = (nb_layer){ 0 };
+}
+
+/* Lay out all ops of lp in one block and pack them. */
+static nb_status pack_layer(nb_model *m, nb_layer *l, layer_plan *lp, nb_err *err)
+{
+    unsigned char *at;
+    nb_status rc = NB_OK;
+    size_t total = 0;
+
+    for (size_t r = 0; r < NB_ROLE_COUNT; r++) {
+        for (size_t i = 0; i < lp->n_parts[r] && rc == NB_OK; i++)
+            rc = nb_source_probe(&lp->src[r][i], &l->mem, err);
+        if (rc != NB_OK)
+            return rc;
+        if (lp->n_parts[r] == 0)
+            continue;
+        if (!nb_fused_layout(&l->ops[r], lp->src[r], lp->n_parts[r], m->f32))
+            return nb_fail(err, NB_EUNSUPPORTED, "cfg.group_size", "", "%zu inputs in groups of %zu cannot be packed", lp->src[r][0].k,
+                           lp->src[r][0].q ? lp->src[r][0].q->g : 0);
+        total += l->ops[r].bytes + 3 * 64;
+    }
+    l->block_bytes = total;
+    l->block = nb_huge_alloc(total);
+    if (!l->block)
+        return nb_enomem(err, "packed weights");
+    at = l->block;
+    for (size_t r = 0; r < NB_ROLE_COUNT && rc == NB_OK; r++)
+        if (lp->n_parts[r] > 0)
+            rc = pack_op(m, &l->ops[r], lp->src[r], lp->n_parts[r], &at, &l->mem, err);
+    l->bound = rc == NB_OK;
+    return rc;
+}
+
+nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)
+{
+    layer_plan lp;
+    nb_layer *l;
+    char name[192];
+    nb_status rc;
+
+    if (layer >= m->cfg.n_layers)
+        return nb_fail(err, NB_EARG, "model.layer", "", "layer %zu of %zu", layer, m->cfg.n_layers);
+    l = &m->layers[layer];
+    if (l->bound)
+        return NB_OK;
+    rc = plan_layer(m, layer, &lp, err);
+    for (int v = 0; v < NB_VEC_COUNT && rc == NB_OK; v++) {
+        const size_t n = nb_plan_vec_size(&m->plan, (nb_vec)v);
+        if (n > 0)
+            rc = read_vec(m, nb_plan_vec(&m->plan, layer, (nb_vec)v, name, sizeof name), n, &l->mem, &l->vec[v], err);
+    }
+    if (rc == NB_OK)
+        rc = pack_layer(m, l, &lp, err);
+    if (rc == NB_OK)
+        rc = nb_store_still(m->store, err);
+    if (rc != NB_OK)
+        free_layer(l);
+    return rc;
+}
+
+void nb_model_unbind_layer(nb_model *m, size_t layer)
+{
+    if (layer < m->cfg.n_layers)
+        free_layer(&m->layers[layer]);
+}
+
+/* ---- embedding, final norm, head ------------------------------------------------------------------------------ */
+
+typedef struct copy_job {
+    nb_model *m;
+    const nb_tensor *t;
+    nb_err *errs;
+} copy_job;
+
+static void copy_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const copy_job *j = ctx;
+    const size_t d = j->m->cfg.d_model, row = d * nb_dtype_info(j->m->embed_type)->bits / 8;
+
+    if (j->t->data && j->t->dtype == j->m->embed_type)
+        memcpy(j->m->embed + begin * row, j->t->data + begin * row, (end - begin) * row);
+    else
+        nb_store_read_f32(j->m->store, j->t, (uint64_t)begin * d, (uint64_t)(end - begin) * d, (float *)(void *)j->m->embed + begin * d,
+                          &j->errs[thread]);
+}
+
+static nb_status copy_embed(nb_model *m, const nb_tensor *t, nb_err *err)
+{
+    const size_t threads = (size_t)nb_pool_threads(m->pool);
+    copy_job j = { m, t, nb_calloc(threads, sizeof(nb_err)) };
+    nb_status rc;
+
+    m->embed_type = nb_source_dtype(t, false);
+    m->embed_bytes = m->cfg.vocab * m->cfg.d_model * nb_dtype_info(m->embed_type)->bits / 8;
+    m->embed = nb_huge_alloc(m->embed_bytes);
+    if (!m->embed || !j.errs) {
+        nb_free(j.errs);
+        return nb_enomem(err, "the embedding");
+    }
+    nb_parallel_static(m->pool, m->cfg.vocab, copy_rows, &j);
+    rc = first_error(j.errs, threads, err);
+    nb_free(j.errs);
+    if (!m->lazy)
+        nb_store_drop(m->store, t);
+    return rc;
+}
+
+static bool same_bytes(const nb_tensor *a, const nb_tensor *b)
+{
+    return a->data && b->data && a->dtype == b->dtype && a->n_bytes == b->n_bytes && memcmp(a->data, b->data, a->n_bytes) == 0;
+}
+
+/* The rows of the embedding decide the vocabulary (models 9.2); the head must agree. */
+static nb_status bind_top(nb_model *m, const nb_host *host, nb_err *err)
+{
+    layer_plan lp = { .n_parts = { 1 } };
+    nb_source *head = &lp.src[0][0];
+    nb_store *s = m->store;
+    char name[192], got[128];
+    const nb_tensor *e;
+    nb_status rc;
+    bool tied;
+
+    snprintf(name, sizeof name, "%sembed_tokens.weight", m->plan.prefix);
+    e = nb_store_find(s, name);
+    if (e) {
+        if (e->rank != 2 || e->shape[1] != m->cfg.d_model || e->shape[0] == 0 || e->shape[0] > 1 << 24)
+            return nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "", "tensor \"%s\" is %s, the configuration needs [%zu, %zu]", name,
+                           nb_shape_str(got, sizeof got, e->shape, e->rank), m->cfg.vocab, m->cfg.d_model);
+        m->cfg.vocab = (size_t)e->shape[0];
+    }
+    if (m->plan.head[0]) {
+        rc = nb_source_find(s, m->scan, m->plan.head, m->cfg.vocab, m->cfg.d_model, head, err);
+        if (rc != NB_OK)
+            return rc;
+    } else {
+        *head = (nb_source){ .w = e, .n = m->cfg.vocab, .k = m->cfg.d_model };
+        if (!m->cfg.tie_embeddings)
+            nb_log(host, NB_LOG_WARN, "no lm_head.weight: the embedding serves as head");
+    }
+    tied = !e || head->w == e || (m->cfg.tie_embeddings && head->w && same_bytes(e, head->w));
+    snprintf(name, sizeof name, "%snorm.weight", m->plan.prefix);
+    rc = read_vec(m, name, m->cfg.d_model, &m->top.mem, &m->top.vec[0], err);
+    if (rc == NB_OK && !tied)
+        rc = copy_embed(m, e, err);
+    if (rc == NB_OK) {
+        const bool f32 = m->f32;
+        m->f32 = false; /* the head keeps its type: the values are the same */
+        rc = pack_layer(m, &m->top, &lp, err);
+        m->f32 = f32;
+    }
+    return rc;
+}
+
+/* ---- open, close ---------------------------------------------------------------------------------------------- */
+
+nb_status nb_model_open(nb_store *store, const nb_json *cfg_json, const nb_scan *scan, const nb_model_opts *o, nb_model **out, nb_err *err)
+{
+    nb_model *m = nb_calloc(1, sizeof *m);
+    nb_status rc;
+
+    *out = NULL;
+    if (!m)
+        return nb_enomem(err, "the model");
+    m->store = store;
+    m->scan = scan;
+    m->kern = o->kern ? o->kern : nb_kern_pick(nb_cpu_features());
+    m->pool = o->pool;
+    m->lazy = o->lazy;
+    m->f32 = o->f32;
+    if ((rc = nb_config_parse(cfg_json, &m->cfg, err)) != NB_OK || (rc = nb_plan_build(&m->cfg, store, &m->plan, err)) != NB_OK)
+        goto done;
+    m->layers = nb_calloc(m->cfg.n_layers, sizeof *m->layers);
+    if (!m->layers) {
+        rc = nb_enomem(err, "the layers");
+        goto done;
+    }
+    if ((rc = check_layers(m, err)) != NB_OK || (rc = bind_top(m, o->host, err)) != NB_OK)
+        goto done;
+    for (size_t l = 0; l < m->cfg.n_layers && rc == NB_OK && !m->lazy; l++) {
+        nb_progress p = { .what = "load", .unit = "layers", .done = l, .total = m->cfg.n_layers };
+        nb_report_progress(o->host, &p);
+        rc = nb_cancelled(o->host) ? nb_fail(err, NB_ECANCELED, "canceled", "", "stopped while loading") : nb_model_bind_layer(m, l, err);
+    }
+    if (rc == NB_OK) {
+        *out = m;
+        m = NULL;
+    }
+done:
+    nb_err_at(err, store->path, NULL);
+    nb_model_close(m);
+    return rc;
+}
+
+void nb_model_close(nb_model *m)
+{
+    if (!m)
+        return;
+    for (size_t l = 0; m->layers && l < m->cfg.n_layers; l++)
+        free_layer(&m->layers[l]);
+    nb_free(m->layers);
+    free_layer(&m->top);
+    if (m->embed)
+        nb_huge_free(m->embed, m->embed_bytes);
+    nb_plan_clear(&m->plan);
+    nb_config_clear(&m->cfg);
+    nb_free(m);
+}
+
+const nb_config *nb_model_config(const nb_model *m)
+{
+    return &m->cfg;
+}
+
+const nb_plan *nb_model_plan(const nb_model *m)
+{
+    return &m->plan;
+}
+
+const nb_kern *nb_model_kern(const nb_model *m)
+{
+    return m->kern;
+}
+
+uint64_t nb_model_bytes(const nb_model *m)
+{
+    uint64_t n = m->embed_bytes + m->top.block_bytes;
+
+    for (size_t l = 0; l < m->cfg.n_layers; l++)
+        n += m->layers[l].block_bytes;
+    return n;
+}
+
+uint64_t nb_model_step_bytes(const nb_model *m)
+{
+    uint64_t n = m->top.ops[0].bytes;
+
+    for (size_t l = 0; l < m->cfg.n_layers; l++)
+        for (size_t r = 0; r < NB_ROLE_COUNT; r++)
+            n += m->layers[l].ops[r].bytes;
+    return n;
+}
+
+/* ---- replacing weights ---------------------------------------------------------------------------------------- */
+
+typedef struct set_job {
+    const nb_model *m;
+    nb_dense dst;
+    const float *w;
+    size_t row0, n, k;
+} set_job;
+
+static void set_strips(void *ctx, size_t begin, size_t end, int thread)
+{
+    set_job *j = ctx;
+    nb_dense dst = j->dst;
+
+    (void)thread;
+    for (size_t s = begin; s < end; s++) {
+        const size_t n0 = s * NB_STRIP, rows = j->n - n0 < NB_STRIP ? j->n - n0 : NB_STRIP;
+        j->m->kern->pack_dense(&dst, j->row0 + n0, j->w + n0 * j->k, rows);
+    }
+}
+
+nb_status nb_model_set_linear(nb_model *m, size_t layer, nb_role role, const float *w, nb_err *err)
+{
+    const size_t op = nb_plan_op_of(&m->plan, role);
+    const nb_fused *f;
+    size_t part = 0;
+
+    if (layer >= m->cfg.n_layers || op == m->plan.n_ops || !m->layers[layer].bound)
+        return nb_fail(err, NB_EARG, "model.layer", "", "layer %zu is not bound", layer);
+    f = &m->layers[layer].ops[m->plan.ops[op].roles[0]];
+    while (m->plan.ops[op].roles[part] != role)
+        part++;
+    for (size_t i = 0; i < f->n_mats; i++) {
+        const nb_mat *mat = &f->mats[i];
+        set_job j = { .m = m, .dst = mat->dense, .w = w };
+
+        if (part < mat->part0 || part >= mat->part0 + mat->n_parts)
+            continue;
+        if (mat->kind != NB_MAT_DENSE || mat->dense.dtype != NB_DT_F32)
+            break;
+        nb_plan_linear_size(&m->plan, role, &j.n, &j.k);
+        j.row0 = f->part_row[part] - mat->strip0 * NB_STRIP;
+        nb_parallel_static(m->pool, (j.n + NB_STRIP - 1) / NB_STRIP, set_strips, &j);
+        return NB_OK;
+    }
+    return nb_fail(err, NB_EARG, "model.layer", "", "the matrix is not held as f32");
+}
+
+nb_status nb_model_set_vec(nb_model *m, size_t layer, nb_vec vec, const float *w, nb_err *err)
+{
+    if (layer >= m->cfg.n_layers || !m->layers[layer].bound || !m->layers[layer].vec[vec])
+        return nb_fail(err, NB_EARG, "model.layer", "", "layer %zu is not bound or has no such norm", layer);
+    memcpy(m->layers[layer].vec[vec], w, nb_plan_vec_size(&m->plan, vec) * sizeof *w);
+    return NB_OK;
+}
+
+const float *nb_model_vec(const nb_model *m, size_t layer, nb_vec vec, size_t *n)
+{
+    if (layer >= m->cfg.n_layers || !m->layers[layer].vec[vec])
+        return NULL;
+    *n = nb_plan_vec_size(&m->plan, vec);
+    return m->layers[layer].vec[vec];
+}

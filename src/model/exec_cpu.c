@@ -1,0 +1,419 @@
+/* exec_cpu.c - the CPU executor: buffers, checking a batch, rows in and out of the slots. Ops: exec_ops.c. */
+#include "model/exec_cpu.h"
+
+#include <string.h>
+
+/* ---- open, close ---------------------------------------------------------------------------------------------- */
+
+static nb_status alloc_slots(nb_exec *x, nb_err *err)
+{
+    const size_t m = x->o.max_m;
+    size_t total = 0;
+    float *p;
+
+    for (size_t s = 0; s < NB_SLOT_COUNT; s++)
+        total += x->m->plan.slot_width[s];
+    if (!nb_mul_size(total * sizeof(float), m, &x->slots_bytes))
+        return nb_fail(err, NB_EARG, "exec.size", "", "batches of %zu rows are too large", m);
+    x->slots = nb_huge_alloc(x->slots_bytes);
+    if (!x->slots)
+        return nb_enomem(err, "activations");
+    p = x->slots;
+    for (size_t s = 0; s < NB_SLOT_COUNT; s++) {
+        x->slot[s] = p;
+        p += x->m->plan.slot_width[s] * m;
+    }
+    return NB_OK;
+}
+
+/* Room for the quantized input of any op: the longest k and the shortest groups. */
+static nb_status alloc_acts(nb_exec *x, nb_err *err)
+{
+    const nb_config *c = &x->m->cfg;
+    size_t k = c->d_ff > c->d_model ? c->d_ff : c->d_model;
+
+    k = k > c->n_heads * c->head_dim ? k : c->n_heads * c->head_dim;
+    x->act_bytes = (nb_act_bytes(x->o.max_m, k, 8) + 63) / 64 * 64;
+    x->act_buf = nb_huge_alloc(3 * x->act_bytes); /* touched only as far as used */
+    x->tail = nb_alloc_aligned(64, x->o.max_m * NB_STRIP * sizeof *x->tail);
+    return x->act_buf && x->tail ? NB_OK : nb_enomem(err, "quantized activations");
+}
+
+static nb_status alloc_kv(nb_exec *x, nb_err *err)
+{
+    const nb_config *c = &x->m->cfg;
+    const size_t es = nb_dtype_info(x->o.kv_dtype)->bits / 8;
+
+    x->kv_layers = x->o.kv_layers ? x->o.kv_layers : c->n_layers;
+    x->head_bytes = c->head_dim * NB_PAGE * es;
+    x->v_off = c->n_kv_heads * x->head_bytes;
+    x->page_stride = 2 * x->v_off;
+    if (!nb_mul_size(x->page_stride, x->o.n_pages, &x->layer_stride) || !nb_mul_size(x->layer_stride, x->kv_layers, &x->kv_bytes))
+        return nb_fail(err, NB_EARG, "exec.size", "", "a cache of %zu pages is too large", x->o.n_pages);
+    x->kv = nb_huge_alloc(x->kv_bytes ? x->kv_bytes : 1);
+    return x->kv ? NB_OK : nb_enomem(err, "the KV cache");
+}
+
+static nb_status alloc_attn(nb_exec *x, nb_err *err)
+{
+    const nb_config *c = &x->m->cfg;
+    const size_t r = c->n_heads / c->n_kv_heads, m = r < NB_QUERY_ROWS ? NB_QUERY_ROWS / r : 1;
+    const size_t one = nb_attn_partial(NB_SPLIT_ROWS * r, c->head_dim);
+    size_t tiles = x->o.n_pages / (NB_ATT_TILE / NB_PAGE) + 4 * (size_t)x->threads;
+
+    x->scratch_floats = (nb_attn_scratch(m, r, c->head_dim) + 15) / 16 * 16;
+    x->scratch = nb_alloc_aligned(64, (size_t)x->threads * x->scratch_floats * sizeof(float));
+    if (tiles * c->n_kv_heads * one > (size_t)16 << 20) /* longer pasts run unsplit: the same bits */
+        tiles = ((size_t)16 << 20) / (c->n_kv_heads * one);
+    x->part_floats = x->threads > 1 ? tiles * c->n_kv_heads * one : 0;
+    x->part = nb_alloc_aligned(64, x->part_floats * sizeof(float) + 64);
+    x->blocks = nb_alloc_array(x->o.max_m, sizeof *x->blocks);
+    return x->scratch && x->part && x->blocks ? NB_OK : nb_enomem(err, "attention scratch");
+}
+
+static nb_status alloc_rope(nb_exec *x, nb_err *err)
+{
+    const size_t m = x->o.max_m;
+
+    x->half = nb_rope_dims(&x->m->cfg) / 2;
+    x->own_cs = nb_alloc_array(m * x->half, sizeof *x->own_cs);
+    x->own_sn = nb_alloc_array(m * x->half, sizeof *x->own_sn);
+    x->row_cs = nb_alloc_array(m, sizeof *x->row_cs);
+    x->row_sn = nb_alloc_array(m, sizeof *x->row_sn);
+    return x->own_cs && x->own_sn && x->row_cs && x->row_sn ? NB_OK : nb_enomem(err, "rope tables");
+}
+
+nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb_err *err)
+{
+    nb_exec *x;
+    nb_status rc;
+
+    *out = NULL;
+    if (o->max_m == 0 || o->max_m > 1 << 20 || (o->kv_dtype != NB_DT_F16 && o->kv_dtype != NB_DT_F32))
+        return nb_fail(err, NB_EARG, "exec.size", "", "max_m %zu with cache type %s", o->max_m, nb_dtype_info(o->kv_dtype)->name);
+    x = nb_calloc(1, sizeof *x);
+    if (!x)
+        return nb_enomem(err, "the executor");
+    x->m = m;
+    x->kern = m->kern;
+    x->o = *o;
+    x->threads = nb_pool_threads(o->pool);
+    if ((rc = alloc_slots(x, err)) == NB_OK && (rc = alloc_acts(x, err)) == NB_OK && (rc = alloc_kv(x, err)) == NB_OK &&
+        (rc = alloc_attn(x, err)) == NB_OK)
+        rc = alloc_rope(x, err);
+    if (rc != NB_OK) {
+        nb_exec_close(x);
+        return rc;
+    }
+    *out = x;
+    return NB_OK;
+}
+
+void nb_exec_close(nb_exec *x)
+{
+    if (!x)
+        return;
+    if (x->slots)
+        nb_huge_free(x->slots, x->slots_bytes);
+    if (x->act_buf)
+        nb_huge_free(x->act_buf, 3 * x->act_bytes);
+    if (x->kv)
+        nb_huge_free(x->kv, x->kv_bytes ? x->kv_bytes : 1);
+    nb_free_aligned(x->tail);
+    nb_free_aligned(x->scratch);
+    nb_free_aligned(x->part);
+    nb_free(x->blocks);
+    nb_free(x->cs);
+    nb_free(x->sn);
+    nb_free(x->own_cs);
+    nb_free(x->own_sn);
+    nb_free(x->row_cs);
+    nb_free(x->row_sn);
+    nb_free(x);
+}
+
+uint64_t nb_exec_bytes(const nb_exec *x)
+{
+    return (uint64_t)x->slots_bytes + 3 * x->act_bytes + x->kv_bytes + x->part_floats * sizeof(float) +
+           (uint64_t)x->threads * x->scratch_floats * sizeof(float) + 2 * (x->rope_cap + x->o.max_m) * x->half * sizeof(float);
+}
+
+void nb_exec_set_tap(nb_exec *x, nb_tap_fn *fn, void *user)
+{
+    x->tap = fn;
+    x->tap_user = user;
+}
+
+/* ---- a batch -------------------------------------------------------------------------------------------------- */
+
+static nb_status check_row(const nb_exec *x, const nb_batch *b, size_t i, nb_err *err)
+{
+    const size_t page = b->pos[i] / NB_PAGE;
+    const nb_seq_view *s;
+
+    if (b->token && (b->token[i] < 0 || (size_t)b->token[i] >= x->m->cfg.vocab))
+        return nb_fail(err, NB_EARG, "exec.token", "", "token %d at position %u, the vocabulary has %zu", (int)b->token[i],
+                       (unsigned)b->pos[i], x->m->cfg.vocab);
+    if (b->seq[i] >= b->n_seqs)
+        return nb_fail(err, NB_EARG, "exec.batch", "", "row %zu names sequence %u of %zu", i, (unsigned)b->seq[i], b->n_seqs);
+    s = &b->seqs[b->seq[i]];
+    if (page >= s->n_pages || s->pages[page] >= x->o.n_pages)
+        return nb_fail(err, NB_EARG, "exec.batch", "", "position %u of row %zu has no page", (unsigned)b->pos[i], i);
+    if (i > 0 && b->seq[i] == b->seq[i - 1] && b->pos[i] != b->pos[i - 1] + 1)
+        return nb_fail(err, NB_EARG, "exec.batch", "", "row %zu has position %u after %u", i, (unsigned)b->pos[i], (unsigned)b->pos[i - 1]);
+    return NB_OK;
+}
+
+static nb_status check_batch(const nb_exec *x, const nb_batch *b, nb_err *err)
+{
+    nb_status rc = NB_OK;
+
+    for (size_t i = 0; i < b->m && rc == NB_OK; i++)
+        rc = check_row(x, b, i, err);
+    return rc;
+}
+
+/* Plain tables for positions below n; they grow by doubling, so that decoding does not allocate every token. */
+static nb_status reserve_rope(nb_exec *x, size_t n, nb_err *err)
+{
+    size_t cap = x->rope_cap ? x->rope_cap : 256;
+    float *cs, *sn;
+
+    if (n <= x->rope_cap)
+        return NB_OK;
+    while (cap < n)
+        cap *= 2;
+    cs = nb_realloc(x->cs, cap * x->half * sizeof *cs);
+    if (cs)
+        x->cs = cs;
+    sn = cs ? nb_realloc(x->sn, cap * x->half * sizeof *sn) : NULL;
+    if (!sn)
+        return nb_enomem(err, "rope tables");
+    x->sn = sn;
+    nb_rope_table(&x->m->cfg, 0, x->rope_cap, cap - x->rope_cap, cs + x->rope_cap * x->half, sn + x->rope_cap * x->half);
+    x->rope_cap = cap;
+    return NB_OK;
+}
+
+/* Length of a row's sequence as planned, else up to its last row in the batch. */
+static size_t total_of(const nb_batch *b, size_t i)
+{
+    const size_t planned = b->seqs[b->seq[i]].total;
+
+    if (planned)
+        return planned;
+    while (i + 1 < b->m && b->seq[i + 1] == b->seq[i])
+        i++;
+    return (size_t)b->pos[i] + 1;
+}
+
+static nb_status prepare_rope(nb_exec *x, nb_err *err)
+{
+    const nb_batch *b = x->b;
+    size_t max = 0, key = 0;
+    nb_status rc;
+
+    for (size_t i = 0; i < x->rows; i++)
+        max = b->pos[x->row0 + i] > max ? b->pos[x->row0 + i] : max;
+    rc = reserve_rope(x, max + 1, err);
+    for (size_t i = 0; i < x->rows && rc == NB_OK; i++) {
+        const size_t row = x->row0 + i, pos = b->pos[row];
+        if (i == 0 || b->seq[row] != b->seq[row - 1])
+            key = nb_rope_key(&x->m->cfg, total_of(b, row));
+        x->row_cs[i] = x->cs + pos * x->half;
+        x->row_sn[i] = x->sn + pos * x->half;
+        if (key) {
+            nb_rope_table(&x->m->cfg, key, pos, 1, x->own_cs + i * x->half, x->own_sn + i * x->half);
+            x->row_cs[i] = x->own_cs + i * x->half;
+            x->row_sn[i] = x->own_sn + i * x->half;
+        }
+    }
+    return rc;
+}
+
+/* Runs of one sequence, cut into blocks of query rows. */
+static void prepare_blocks(nb_exec *x)
+{
+    const nb_batch *b = x->b;
+    const size_t r = x->m->cfg.n_heads / x->m->cfg.n_kv_heads, most = r < NB_QUERY_ROWS ? NB_QUERY_ROWS / r : 1;
+
+    x->n_blocks = 0;
+    for (size_t i = 0; i < x->rows;) {
+        const size_t row = x->row0 + i;
+        size_t n = 1;
+        while (n < most && i + n < x->rows && b->seq[row + n] == b->seq[row])
+            n++;
+        x->blocks[x->n_blocks++] = (nb_block){ .seq = &b->seqs[b->seq[row]], .row = i, .m = n, .pos = b->pos[row] };
+        i += n;
+    }
+}
+
+static nb_status begin_cut(nb_exec *x, const nb_batch *b, size_t row0, nb_err *err)
+{
+    x->b = b;
+    x->row0 = row0;
+    x->rows = b->m - row0 < x->o.max_m ? b->m - row0 : x->o.max_m;
+    prepare_blocks(x);
+    return prepare_rope(x, err);
+}
+
+/* ---- rows in and out ------------------------------------------------------------------------------------------ */
+
+static void copy_in(nb_exec *x, nb_slot s, const float *src, size_t m)
+{
+    const size_t w = x->m->plan.slot_width[s], len = x->m->plan.slot_len[s];
+
+    for (size_t i = 0; i < m; i++)
+        memcpy(x->slot[s] + i * w, src + i * len, len * sizeof *src);
+}
+
+static void copy_out(const nb_exec *x, nb_slot s, float *dst, size_t m)
+{
+    const size_t w = x->m->plan.slot_width[s], len = x->m->plan.slot_len[s];
+
+    for (size_t i = 0; i < m; i++)
+        memcpy(dst + i * len, x->slot[s] + i * w, len * sizeof *dst);
+}
+
+static void embed_rows(nb_exec *x)
+{
+    const nb_model *m = x->m;
+    const size_t d = m->cfg.d_model, w = m->plan.slot_width[NB_SLOT_X];
+
+    for (size_t i = 0; i < x->rows; i++) {
+        const size_t token = (size_t)x->b->token[x->row0 + i];
+        float *out = x->slot[NB_SLOT_X] + i * w;
+        if (m->embed)
+            nb_to_f32(out, m->embed + token * d * (nb_dtype_info(m->embed_type)->bits / 8), m->embed_type, d);
+        else
+            x->kern->row_dense(&m->top.ops[0].mats[0].dense, token, out);
+    }
+}
+
+static void tap_rows(nb_exec *x, nb_tap_kind kind, nb_slot s, size_t layer, size_t row0, size_t m)
+{
+    nb_tap t = { .kind = kind, .layer = layer, .x = x->slot[s], .row0 = row0, .m = m };
+
+    t.width = x->m->plan.slot_len[s];
+    t.ld = x->m->plan.slot_width[s];
+    if (x->tap)
+        x->tap(x->tap_user, &t);
+}
+
+static nb_status run_layers(nb_exec *x, size_t l0, size_t l1, nb_err *err)
+{
+    for (size_t l = l0; l < l1; l++) {
+        if (!x->m->layers[l].bound)
+            return nb_fail(err, NB_EARG, "model.layer", "", "layer %zu is not bound", l);
+        nb_exec_ops(x, l, 0, x->m->plan.n_ops);
+        if (x->tap) {
+            nb_exec_flush(x);
+            tap_rows(x, NB_TAP_LAYER, NB_SLOT_X, l, x->row0, x->rows);
+        }
+    }
+    nb_exec_flush(x);
+    return NB_OK;
+}
+
+/* Final norm of X row `from` into NORM row `to`. */
+static void final_norm(nb_exec *x, size_t from, size_t to)
+{
+    const nb_plan *p = &x->m->plan;
+
+    x->kern->rmsnorm(x->slot[NB_SLOT_NORM] + to * p->slot_width[NB_SLOT_NORM], x->slot[NB_SLOT_X] + from * p->slot_width[NB_SLOT_X],
+                     x->m->top.vec[0], 0, (float)x->m->cfg.norm_eps, x->m->cfg.d_model);
+}
+
+nb_status nb_exec_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *err)
+{
+    nb_status rc = check_batch(x, b, err);
+    size_t done = 0;
+
+    for (size_t row0 = 0; row0 < b->m && rc == NB_OK; row0 += x->o.max_m) {
+        size_t n = 0;
+
+        rc = begin_cut(x, b, row0, err);
+        if (rc != NB_OK)
+            break;
+        embed_rows(x);
+        tap_rows(x, NB_TAP_EMBED, NB_SLOT_X, 0, row0, x->rows);
+        rc = run_layers(x, 0, x->m->cfg.n_layers, err);
+        for (size_t i = 0; i < x->rows && b->want && rc == NB_OK; i++)
+            if (b->want[row0 + i])
+                final_norm(x, i, n++);
+        if (n > 0) {
+            tap_rows(x, NB_TAP_FINAL, NB_SLOT_NORM, 0, done, n);
+            nb_exec_logits(x, n, logits + done * x->m->cfg.vocab);
+        }
+        done += n;
+    }
+    return rc;
+}
+
+nb_status nb_exec_embed(nb_exec *x, const nb_batch *b, float *h, nb_err *err)
+{
+    nb_status rc = check_batch(x, b, err);
+
+    for (size_t row0 = 0; row0 < b->m && rc == NB_OK; row0 += x->o.max_m) {
+        rc = begin_cut(x, b, row0, err);
+        if (rc != NB_OK)
+            break;
+        embed_rows(x);
+        copy_out(x, NB_SLOT_X, h + row0 * x->m->cfg.d_model, x->rows);
+        tap_rows(x, NB_TAP_EMBED, NB_SLOT_X, 0, row0, x->rows);
+    }
+    return rc;
+}
+
+nb_status nb_exec_layers(nb_exec *x, const nb_batch *b, float *h, size_t l0, size_t l1, nb_err *err)
+{
+    nb_status rc = check_batch(x, b, err);
+
+    if (l1 > x->m->cfg.n_layers || l0 > l1)
+        return nb_fail(err, NB_EARG, "model.layer", "", "layers %zu to %zu of %zu", l0, l1, x->m->cfg.n_layers);
+    for (size_t row0 = 0; row0 < b->m && rc == NB_OK; row0 += x->o.max_m) {
+        float *rows = h + row0 * x->m->cfg.d_model;
+
+        rc = begin_cut(x, b, row0, err);
+        if (rc != NB_OK)
+            break;
+        copy_in(x, NB_SLOT_X, rows, x->rows);
+        rc = run_layers(x, l0, l1, err);
+        copy_out(x, NB_SLOT_X, rows, x->rows);
+    }
+    return rc;
+}
+
+nb_status nb_exec_span(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err)
+{
+    const nb_plan *p = &x->m->plan;
+    nb_status rc = check_batch(x, b, err);
+
+    if (op0 >= op1 || op1 > p->n_ops || layer >= x->m->cfg.n_layers || !x->m->layers[layer].bound)
+        return nb_fail(err, NB_EARG, "model.layer", "", "ops %zu to %zu of layer %zu cannot run", op0, op1, layer);
+    for (size_t row0 = 0; row0 < b->m && rc == NB_OK; row0 += x->o.max_m) {
+        rc = begin_cut(x, b, row0, err);
+        if (rc != NB_OK)
+            break;
+        copy_in(x, p->ops[op0].in, in + row0 * p->slot_len[p->ops[op0].in], x->rows);
+        nb_exec_ops(x, layer, op0, op1);
+        nb_exec_flush(x);
+        copy_out(x, p->ops[op1 - 1].out, out + row0 * p->slot_len[p->ops[op1 - 1].out], x->rows);
+    }
+    return rc;
+}
+
+nb_status nb_exec_head(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err)
+{
+    (void)err;
+    for (size_t row0 = 0; row0 < m; row0 += x->o.max_m) {
+        const size_t n = m - row0 < x->o.max_m ? m - row0 : x->o.max_m;
+
+        copy_in(x, NB_SLOT_X, h + row0 * x->m->cfg.d_model, n);
+        for (size_t i = 0; i < n; i++)
+            final_norm(x, i, i);
+        tap_rows(x, NB_TAP_FINAL, NB_SLOT_NORM, 0, row0, n);
+        nb_exec_logits(x, n, logits + row0 * x->m->cfg.vocab);
+    }
+    return NB_OK;
+}

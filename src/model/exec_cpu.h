@@ -1,0 +1,85 @@
+/* exec_cpu.h - inside of the CPU executor: its buffers, and the two halves of a step. Not for other floors.
+ *
+ * exec_ops.c runs ops over the rows that are in the slots; exec_cpu.c brings rows in and out. Row-wise ops (norm, rope,
+ * activation, quantizing an input) are gathered and run as one fork over rows; a linear op and attention are one fork
+ * each. At m = 1 the row-wise ops run on the caller. */
+#ifndef NB_MODEL_EXEC_CPU_H
+#define NB_MODEL_EXEC_CPU_H
+
+#include "model/exec.h"
+#include "model/weights.h"
+
+enum {
+    NB_MAX_ITEMS = 16,      /* row-wise ops gathered at most */
+    NB_INLINE_MACS = 32768, /* below, a linear op runs on the caller (kernels 8) */
+    NB_QUERY_ROWS = 64,     /* query rows (tokens x heads of a group) of one attention task */
+    NB_SPLIT_ROWS = 4       /* tokens of a task that may be split over tiles */
+};
+
+/* One row-wise op, waiting. */
+typedef enum nb_item_kind { NB_IT_NORM, NB_IT_QKNORM, NB_IT_ROPE, NB_IT_KV, NB_IT_ACT, NB_IT_ADD, NB_IT_QUANT } nb_item_kind;
+typedef struct nb_item {
+    nb_item_kind kind;
+    const nb_layer *layer;
+    size_t l;
+    const nb_op *op;
+    const nb_fused *f; /* QUANT: for which op */
+} nb_item;
+
+/* Rows of one sequence inside the current cut, and blocks of them. */
+typedef struct nb_block {
+    const nb_seq_view *seq;
+    size_t row, m, pos;
+    size_t item0; /* tiles of all blocks before this one (split attention) */
+} nb_block;
+
+struct nb_exec {
+    nb_model *m;
+    const nb_kern *kern;
+    nb_exec_opts o;
+    int threads;
+    uint64_t bytes;
+
+    float *slot[NB_SLOT_COUNT]; /* [max_m][slot_width] */
+    float *slots;               /* the block they are cut from */
+    size_t slots_bytes;
+    nb_act act[3];          /* quantized inputs of the current linear op, by matrix */
+    unsigned char *act_buf; /* 3 x act_bytes */
+    size_t act_bytes;
+    float *tail; /* [max_m][64] last strip of logits */
+
+    unsigned char *kv;
+    size_t kv_bytes, kv_layers, layer_stride, page_stride, head_bytes, v_off;
+
+    size_t half;    /* rotated pairs */
+    float *cs, *sn; /* [rope_cap][half] positions from 0, plain table */
+    size_t rope_cap;
+    float *own_cs, *own_sn;         /* [max_m][half] rows whose sequence needs another table */
+    const float **row_cs, **row_sn; /* [max_m] */
+
+    nb_block *blocks;
+    size_t n_blocks;
+    float *scratch; /* [threads][scratch_floats] attention */
+    size_t scratch_floats;
+    float *part; /* partial results of split attention */
+    size_t part_floats;
+
+    nb_item items[NB_MAX_ITEMS];
+    size_t n_items;
+
+    /* the current cut */
+    const nb_batch *b;
+    size_t row0, rows;
+
+    nb_tap_fn *tap;
+    void *tap_user;
+};
+
+/* exec_ops.c. The rows of the cut are in the input slot; ops [op0, op1) of layer l. Row-wise ops may stay pending. */
+void nb_exec_ops(nb_exec *x, size_t l, size_t op0, size_t op1);
+/* Run what is pending. */
+void nb_exec_flush(nb_exec *x);
+/* Logits of `m` rows in the NORM slot. */
+void nb_exec_logits(nb_exec *x, size_t m, float *logits);
+
+#endif

@@ -1,0 +1,441 @@
+/* One function per op kind, and the splitting of each over threads. Outputs are split, never sums. */
+#include <math.h>
+#include <string.h>
+
+#include "model/exec_cpu.h"
+
+static float *at(const nb_exec *x, nb_slot s, size_t row)
+{
+    return x->slot[s] + row * x->m->plan.slot_width[s];
+}
+
+/* ---- row-wise ops --------------------------------------------------------------------------------------------- */
+
+static void op_norm(const nb_exec *x, const nb_item *it, size_t r)
+{
+    const nb_config *c = &x->m->cfg;
+
+    x->kern->rmsnorm(at(x, it->op->out, r), at(x, it->op->in, r), it->layer->vec[it->op->vec], 0, (float)c->norm_eps, c->d_model);
+}
+
+static void op_qknorm(const nb_exec *x, const nb_item *it, size_t r)
+{
+    const nb_config *c = &x->m->cfg;
+    const size_t d = c->head_dim;
+    float *qkv = at(x, NB_SLOT_QKV, r);
+
+    for (size_t h = 0; h < c->n_heads; h++)
+        x->kern->rmsnorm(qkv + h * d, qkv + h * d, it->layer->vec[NB_VEC_QN], 0, (float)c->norm_eps, d);
+    for (size_t h = 0; h < c->n_kv_heads; h++) {
+        float *k = qkv + x->m->plan.qkv_off[1] + h * d;
+        x->kern->rmsnorm(k, k, it->layer->vec[NB_VEC_KN], 0, (float)c->norm_eps, d);
+    }
+}
+
+static void op_rope(const nb_exec *x, size_t r)
+{
+    const nb_config *c = &x->m->cfg;
+    float *qkv = at(x, NB_SLOT_QKV, r);
+
+    for (size_t h = 0; h < c->n_heads; h++)
+        x->kern->rope_half(qkv + h * c->head_dim, x->row_cs[r], x->row_sn[r], 2 * x->half);
+    for (size_t h = 0; h < c->n_kv_heads; h++)
+        x->kern->rope_half(qkv + x->m->plan.qkv_off[1] + h * c->head_dim, x->row_cs[r], x->row_sn[r], 2 * x->half);
+}
+
+static unsigned char *kv_of(const nb_exec *x, size_t layer, size_t head)
+{
+    return x->kv + layer % x->kv_layers * x->layer_stride + head * x->head_bytes;
+}
+
+static void op_kv(const nb_exec *x, size_t layer, size_t r)
+{
+    const nb_config *c = &x->m->cfg;
+    const nb_batch *b = x->b;
+    const size_t pos = b->pos[x->row0 + r], d = c->head_dim;
+    const size_t page = b->seqs[b->seq[x->row0 + r]].pages[pos / NB_PAGE];
+    const float *k = at(x, NB_SLOT_QKV, r) + x->m->plan.qkv_off[1], *v = at(x, NB_SLOT_QKV, r) + x->m->plan.qkv_off[2];
+
+    for (size_t h = 0; h < c->n_kv_heads; h++) {
+        unsigned char *p = kv_of(x, layer, h) + page * x->page_stride;
+        x->kern->kv_put(p, p + x->v_off, x->o.kv_dtype, pos % NB_PAGE, d, k + h * d, v + h * d);
+    }
+}
+
+static void op_act(const nb_exec *x, size_t r)
+{
+    const float *gate = at(x, NB_SLOT_GU, r), *up = gate + x->m->plan.gu_off[1];
+    float *y = at(x, NB_SLOT_ACT, r);
+
+    switch (x->m->cfg.act) {
+    case NB_ACT_SILU:
+        x->kern->silu_mul(y, gate, up, x->m->cfg.d_ff);
+        break;
+    case NB_ACT_GELU_TANH:
+        x->kern->gelu_tanh_mul(y, gate, up, x->m->cfg.d_ff);
+        break;
+    case NB_ACT_GELU_ERF:
+        x->kern->gelu_erf_mul(y, gate, up, x->m->cfg.d_ff);
+        break;
+    }
+}
+
+static bool same_input(const nb_mat *a, const nb_mat *b)
+{
+    return b->kind == NB_MAT_Q4 && a->q4.g == b->q4.g && a->q4.perm == b->q4.perm;
+}
+
+/* The matrix whose quantized input serves mat i: the first with the same groups and order. */
+static size_t act_of(const nb_fused *f, size_t i)
+{
+    for (size_t j = 0; j < i; j++)
+        if (same_input(&f->mats[i], &f->mats[j]))
+            return j;
+    return i;
+}
+
+static void op_quant(nb_exec *x, const nb_item *it, size_t begin, size_t end)
+{
+    for (size_t i = 0; i < it->f->n_mats; i++)
+        if (it->f->mats[i].kind == NB_MAT_Q4 && act_of(it->f, i) == i)
+            x->kern->act_a16(&x->act[i], x->slot[it->op->in], x->m->plan.slot_width[it->op->in], begin, end, it->f->mats[i].q4.perm);
+}
+
+static void run_items(void *ctx, size_t begin, size_t end, int thread)
+{
+    nb_exec *x = ctx;
+
+    (void)thread;
+    for (size_t i = 0; i < x->n_items; i++) {
+        const nb_item *it = &x->items[i];
+        if (it->kind == NB_IT_QUANT) {
+            op_quant(x, it, begin, end);
+            continue;
+        }
+        for (size_t r = begin; r < end; r++) {
+            switch (it->kind) {
+            case NB_IT_NORM:
+                op_norm(x, it, r);
+                break;
+            case NB_IT_QKNORM:
+                op_qknorm(x, it, r);
+                break;
+            case NB_IT_ROPE:
+                op_rope(x, r);
+                break;
+            case NB_IT_KV:
+                op_kv(x, it->l, r);
+                break;
+            case NB_IT_ACT:
+                op_act(x, r);
+                break;
+            default:
+                x->kern->add(at(x, it->op->out, r), at(x, it->op->in, r), x->m->cfg.d_model);
+                break;
+            }
+        }
+    }
+}
+
+void nb_exec_flush(nb_exec *x)
+{
+    const size_t grain = (x->rows + 8 * (size_t)x->threads - 1) / (8 * (size_t)x->threads);
+
+    if (x->n_items > 0)
+        nb_parallel_for(x->rows * x->m->plan.slot_width[NB_SLOT_GU] < NB_INLINE_MACS || x->rows == 1 ? NULL : x->o.pool, x->rows, grain,
+                        run_items, x);
+    x->n_items = 0;
+}
+
+static void push(nb_exec *x, nb_item_kind kind, size_t l, const nb_op *op, const nb_fused *f)
+{
+    if (x->n_items == NB_MAX_ITEMS)
+        nb_exec_flush(x);
+    x->items[x->n_items++] = (nb_item){ .kind = kind, .layer = &x->m->layers[l], .l = l, .op = op, .f = f };
+}
+
+/* ---- linear --------------------------------------------------------------------------------------------------- */
+
+typedef struct linear_job {
+    const nb_exec *x;
+    const nb_fused *f;
+    const float *in;
+    float *out;
+    size_t ldi, ldo, m;
+} linear_job;
+
+static void run_mat(const linear_job *j, const nb_mat *mat, size_t i, size_t s0, size_t s1)
+{
+    const nb_kern *k = j->x->kern;
+    float *y = j->out + mat->strip0 * NB_STRIP;
+
+    if (mat->kind == NB_MAT_DENSE)
+        k->gemm_dense(&mat->dense, j->in, j->ldi, j->m, y, j->ldo, s0, s1);
+    else if (j->x->o.exact_fp32)
+        k->gemm_q4_f32(&mat->q4, j->in, j->ldi, j->m, y, j->ldo, s0, s1);
+    else
+        k->gemm_q4(&mat->q4, &j->x->act[act_of(j->f, i)], y, j->ldo, s0, s1);
+}
+
+static void run_strips(void *ctx, size_t begin, size_t end, int thread)
+{
+    const linear_job *j = ctx;
+
+    (void)thread;
+    for (size_t i = 0; i < j->f->n_mats; i++) {
+        const nb_mat *mat = &j->f->mats[i];
+        const size_t s0 = begin > mat->strip0 ? begin - mat->strip0 : 0;
+        const size_t s1 = end > mat->strip0 ? end - mat->strip0 : 0;
+        if (s0 < mat->n_strips && s1 > 0)
+            run_mat(j, mat, i, s0, s1 < mat->n_strips ? s1 : mat->n_strips);
+    }
+    for (size_t r = 0; j->f->bias && r < j->m; r++)
+        j->x->kern->add(j->out + r * j->ldo + begin * NB_STRIP, j->f->bias + begin * NB_STRIP, (end - begin) * NB_STRIP);
+}
+
+static void run_linear(const nb_exec *x, linear_job *j, size_t n_strips)
+{
+    nb_pool *pool = j->m * n_strips * NB_STRIP * j->f->k < NB_INLINE_MACS ? NULL : x->o.pool;
+
+    if (j->m == 1)
+        nb_parallel_static(pool, n_strips, run_strips, j);
+    else
+        nb_parallel_for(pool, n_strips, 1, run_strips, j);
+}
+
+static void place_acts(nb_exec *x, const nb_fused *f, size_t m)
+{
+    for (size_t i = 0; i < f->n_mats; i++)
+        if (f->mats[i].kind == NB_MAT_Q4)
+            nb_act_place(&x->act[i], x->act_buf + i * x->act_bytes, m, f->k, f->mats[i].q4.g);
+}
+
+static void op_linear(nb_exec *x, size_t l, const nb_op *op, size_t index)
+{
+    const nb_fused *f = &x->m->layers[l].ops[op->roles[0]];
+    linear_job j = { .x = x, .f = f, .m = x->rows };
+
+    if (x->tap) {
+        nb_tap t = { .kind = NB_TAP_OP_IN, .layer = l, .op = index, .x = x->slot[op->in], .row0 = x->row0, .m = x->rows };
+        t.width = x->m->plan.slot_len[op->in];
+        t.ld = x->m->plan.slot_width[op->in];
+        nb_exec_flush(x);
+        x->tap(x->tap_user, &t);
+    }
+    if (!x->o.exact_fp32) {
+        place_acts(x, f, x->rows);
+        push(x, NB_IT_QUANT, l, op, f);
+    }
+    nb_exec_flush(x);
+    j.in = x->slot[op->in];
+    j.ldi = x->m->plan.slot_width[op->in];
+    j.out = x->slot[op->out];
+    j.ldo = x->m->plan.slot_width[op->out];
+    run_linear(x, &j, f->n_strips);
+}
+
+/* ---- attention ------------------------------------------------------------------------------------------------ */
+
+typedef struct attn_job {
+    nb_exec *x;
+    size_t layer;
+    size_t tiles; /* split: of all blocks together, per head */
+} attn_job;
+
+static nb_attn attn_task(const nb_exec *x, size_t layer, const nb_block *b, size_t head)
+{
+    const nb_config *c = &x->m->cfg;
+    const size_t r = c->n_heads / c->n_kv_heads;
+    nb_attn t = { .m = b->m, .r = r, .d = c->head_dim, .pos = b->pos, .scale = (float)(1 / sqrt((double)c->head_dim)) };
+
+    t.q = at(x, NB_SLOT_QKV, b->row) + head * r * c->head_dim;
+    t.ldq = x->m->plan.slot_width[NB_SLOT_QKV];
+    t.o = at(x, NB_SLOT_ATT, b->row) + head * r * c->head_dim;
+    t.ldo = x->m->plan.slot_width[NB_SLOT_ATT];
+    t.window = c->windowed && c->windowed[layer] ? c->sliding_window : 0;
+    t.pages = b->seq->pages;
+    t.k = kv_of(x, layer, head);
+    t.v = t.k + x->v_off;
+    t.page_stride = x->page_stride;
+    t.kv_dtype = x->o.kv_dtype;
+    return t;
+}
+
+static void run_attn(void *ctx, size_t begin, size_t end, int thread)
+{
+    const attn_job *j = ctx;
+    const size_t heads = j->x->m->cfg.n_kv_heads;
+
+    for (size_t i = begin; i < end; i++) {
+        const nb_attn t = attn_task(j->x, j->layer, &j->x->blocks[i / heads], i % heads);
+        j->x->kern->attn(&t, j->x->scratch + (size_t)thread * j->x->scratch_floats);
+    }
+}
+
+static size_t tiles_of(const nb_block *b)
+{
+    return (b->pos + b->m + NB_ATT_TILE - 1) / NB_ATT_TILE;
+}
+
+/* Floats of one partial result, the same for every block. */
+static size_t part_size(const nb_exec *x)
+{
+    const nb_config *c = &x->m->cfg;
+
+    return nb_attn_partial(NB_SPLIT_ROWS * (c->n_heads / c->n_kv_heads), c->head_dim);
+}
+
+/* Partial results of a block and head lie together; a tile's size follows from the block's own rows. */
+static float *part_of(const nb_exec *x, const nb_block *b, size_t head)
+{
+    return x->part + (b->item0 * x->m->cfg.n_kv_heads + head * tiles_of(b)) * part_size(x);
+}
+
+static void run_parts(void *ctx, size_t begin, size_t end, int thread)
+{
+    const attn_job *j = ctx;
+    const size_t heads = j->x->m->cfg.n_kv_heads;
+
+    for (size_t i = begin; i < end; i++) {
+        const size_t head = i % heads;
+        size_t tile = i / heads, b = 0;
+        while (tile >= tiles_of(&j->x->blocks[b]))
+            tile -= tiles_of(&j->x->blocks[b++]);
+        const nb_block *blk = &j->x->blocks[b];
+        const nb_attn t = attn_task(j->x, j->layer, blk, head);
+        j->x->kern->attn_part(&t, tile, tile + 1, part_of(j->x, blk, head) + tile * nb_attn_partial(t.m * t.r, t.d),
+                              j->x->scratch + (size_t)thread * j->x->scratch_floats);
+    }
+}
+
+static void run_merge(void *ctx, size_t begin, size_t end, int thread)
+{
+    const attn_job *j = ctx;
+    const size_t heads = j->x->m->cfg.n_kv_heads;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        const nb_block *b = &j->x->blocks[i / heads];
+        const nb_attn t = attn_task(j->x, j->layer, b, i % heads);
+        j->x->kern->attn_merge(&t, tiles_of(b), part_of(j->x, b, i % heads));
+    }
+}
+
+/* Few tasks over a long past: split them into their fixed tiles (kernels 11). */
+static bool wants_split(nb_exec *x, size_t layer, size_t *tiles)
+{
+    const nb_config *c = &x->m->cfg;
+    const size_t tasks = x->n_blocks * c->n_kv_heads;
+
+    *tiles = 0;
+    if (x->threads == 1 || tasks >= 4 * (size_t)x->threads || (c->windowed && c->windowed[layer]))
+        return false;
+    for (size_t i = 0; i < x->n_blocks; i++) {
+        if (x->blocks[i].m > NB_SPLIT_ROWS)
+            return false;
+        x->blocks[i].item0 = *tiles;
+        *tiles += tiles_of(&x->blocks[i]);
+    }
+    return *tiles > x->n_blocks && *tiles * c->n_kv_heads * part_size(x) <= x->part_floats;
+}
+
+static void op_attn(nb_exec *x, size_t l)
+{
+    const nb_config *c = &x->m->cfg;
+    attn_job j = { .x = x, .layer = l };
+    const size_t tasks = x->n_blocks * c->n_kv_heads;
+
+    push(x, NB_IT_KV, l, NULL, NULL);
+    nb_exec_flush(x);
+    if (wants_split(x, l, &j.tiles)) {
+        nb_parallel_for(x->o.pool, j.tiles * c->n_kv_heads, 1, run_parts, &j);
+        nb_parallel_for(x->o.pool, tasks, 1, run_merge, &j);
+    } else {
+        size_t macs = 0;
+        for (size_t i = 0; i < x->n_blocks && macs < NB_INLINE_MACS; i++)
+            macs += x->blocks[i].m * (x->blocks[i].pos + x->blocks[i].m) * c->n_heads * c->head_dim;
+        nb_parallel_for(macs < NB_INLINE_MACS ? NULL : x->o.pool, tasks, 1, run_attn, &j);
+    }
+}
+
+/* ---- the layer ------------------------------------------------------------------------------------------------ */
+
+void nb_exec_ops(nb_exec *x, size_t l, size_t op0, size_t op1)
+{
+    for (size_t i = op0; i < op1; i++) {
+        const nb_op *op = &x->m->plan.ops[i];
+        switch (op->kind) {
+        case NB_OP_NORM:
+            push(x, NB_IT_NORM, l, op, NULL);
+            break;
+        case NB_OP_QKNORM:
+            push(x, NB_IT_QKNORM, l, op, NULL);
+            break;
+        case NB_OP_ROPE:
+            push(x, NB_IT_ROPE, l, op, NULL);
+            break;
+        case NB_OP_ACT_MUL:
+            push(x, NB_IT_ACT, l, op, NULL);
+            break;
+        case NB_OP_ADD:
+            push(x, NB_IT_ADD, l, op, NULL);
+            break;
+        case NB_OP_LINEAR:
+            op_linear(x, l, op, i);
+            break;
+        default:
+            op_attn(x, l);
+            break;
+        }
+    }
+}
+
+/* ---- head ----------------------------------------------------------------------------------------------------- */
+
+/* The last strip of the head alone, as an op of one strip. */
+static nb_fused last_strip(const nb_fused *f)
+{
+    nb_fused t = *f;
+    nb_mat *m = &t.mats[0];
+    const size_t s = m->n_strips - 1;
+
+    m->q4.base += s * m->q4.n_groups * m->q4.block_bytes;
+    m->dense.base += m->kind == NB_MAT_DENSE ? s * m->dense.k * NB_STRIP * (nb_dtype_info(m->dense.dtype)->bits / 8) : 0;
+    m->q4.n_strips = m->dense.n_strips = m->n_strips = t.n_strips = 1;
+    m->q4.n = m->dense.n = NB_STRIP;
+    return t;
+}
+
+static void quant_head(void *ctx, size_t begin, size_t end, int thread)
+{
+    nb_exec *x = ctx;
+    static const nb_op op = { .kind = NB_OP_LINEAR, .in = NB_SLOT_NORM };
+
+    (void)thread;
+    op_quant(x, &(nb_item){ .op = &op, .f = &x->m->top.ops[0] }, begin, end);
+}
+
+void nb_exec_logits(nb_exec *x, size_t m, float *logits)
+{
+    const nb_fused *f = &x->m->top.ops[0];
+    const size_t v = x->m->cfg.vocab, full = v / NB_STRIP, rest = v % NB_STRIP;
+    linear_job j = { .x = x, .f = f, .m = m, .in = x->slot[NB_SLOT_NORM], .ldi = x->m->plan.slot_width[NB_SLOT_NORM] };
+
+    if (!x->o.exact_fp32 && f->mats[0].kind == NB_MAT_Q4) {
+        place_acts(x, f, m);
+        nb_parallel_for(m == 1 ? NULL : x->o.pool, m, 1, quant_head, x);
+    }
+    j.out = logits;
+    j.ldo = v;
+    if (full > 0)
+        run_linear(x, &j, full);
+    if (rest > 0) {
+        const nb_fused t = last_strip(f);
+        j.f = &t;
+        j.out = x->tail;
+        j.ldo = NB_STRIP;
+        run_linear(x, &j, 1);
+        for (size_t i = 0; i < m; i++)
+            memcpy(logits + i * v + full * NB_STRIP, x->tail + i * NB_STRIP, rest * sizeof(float));
+    }
+}

@@ -1,0 +1,73 @@
+/* weights.h - inside of nb_model: packed matrices, and the stored tensors they come from. Not for other floors. */
+#ifndef NB_MODEL_WEIGHTS_H
+#define NB_MODEL_WEIGHTS_H
+
+#include "base/mem.h"
+#include "model/model.h"
+
+/* One packed matrix: one part of a linear op, or several that could be fused. */
+typedef enum nb_mat_kind { NB_MAT_Q4, NB_MAT_DENSE } nb_mat_kind;
+typedef struct nb_mat {
+    nb_mat_kind kind;
+    nb_q4 q4; /* by kind */
+    nb_dense dense;
+    size_t strip0; /* first strip inside the op's output slot */
+    size_t n_strips;
+    size_t part0, n_parts; /* which of the op's parts */
+} nb_mat;
+
+/* All weights of one linear op: its parts in order, each padded to 64 rows. */
+typedef struct nb_fused {
+    nb_mat mats[3];
+    size_t n_mats, n_strips, k;
+    size_t part_row[3]; /* first padded row of each part */
+    float *bias;        /* [n_strips * 64] or NULL       */
+    size_t bytes;       /* of packed weights             */
+} nb_fused;
+
+/* Where one part comes from: exactly one of q and w. */
+typedef struct nb_source {
+    const nb_linear *q;
+    const nb_tensor *w, *bias;
+    size_t n, k;
+    bool wide;      /* q: scales need 32 bits            */
+    uint32_t *perm; /* q: input order of act-order, NULL */
+} nb_source;
+
+typedef struct nb_layer {
+    bool bound;
+    nb_fused ops[NB_ROLE_COUNT]; /* by first role of the op */
+    float *vec[NB_VEC_COUNT];
+    unsigned char *block; /* packed matrices, one huge block */
+    size_t block_bytes;
+    nb_arena mem; /* norm vectors, biases, permutations */
+} nb_layer;
+
+struct nb_model {
+    nb_config cfg;
+    nb_plan plan;
+    const nb_kern *kern;
+    nb_pool *pool;
+    nb_store *store;
+    const nb_scan *scan;
+    bool lazy, f32;
+    nb_layer *layers;
+    nb_layer top;         /* head in ops[0], final norm in vec[0] */
+    nb_dtype embed_type;  /* of embed */
+    unsigned char *embed; /* [vocab][d_model], or NULL: rows of the head */
+    size_t embed_bytes;
+};
+
+/* source.c: find `prefix` in scan or store and check its shape [n][k]. NB_EFORMAT cfg.missing_tensor, cfg.shape_mismatch. */
+nb_status nb_source_find(const nb_store *s, const nb_scan *sc, const char *prefix, size_t n, size_t k, nb_source *out, nb_err *err);
+/* Parts of a linear op of a layer; n_parts of them. */
+nb_status nb_source_op(const nb_plan *p, const nb_store *s, const nb_scan *sc, size_t layer, const nb_op *op, nb_source out[3],
+                       size_t *n_parts, nb_err *err);
+/* What only the stored bytes tell: perm (from mem) and wide. */
+nb_status nb_source_probe(nb_source *src, nb_arena *mem, nb_err *err);
+/* Decide what is fused and lay out the matrices (bases stay NULL). false: a shape that cannot be packed. */
+bool nb_fused_layout(nb_fused *f, const nb_source *src, size_t n_parts, bool f32);
+/* The type an unquantized tensor is packed in. */
+nb_dtype nb_source_dtype(const nb_tensor *w, bool f32);
+
+#endif
