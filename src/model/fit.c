@@ -1,0 +1,75 @@
+/* fit.c - what a model will take in memory, from shapes alone: nothing is allocated, no weight is read. */
+#include <stdio.h>
+
+#include "model/weights.h"
+
+/* Packed bytes of one layer. */
+static nb_status layer_bytes(const nb_plan *p, const nb_scan *sc, const nb_store *s, size_t layer, uint64_t *bytes, nb_err *err)
+{
+    nb_source src[3];
+    nb_fused f;
+    size_t n;
+
+    for (size_t i = 0; i < p->n_ops; i++) {
+        nb_status rc;
+
+        if (p->ops[i].kind != NB_OP_LINEAR)
+            continue;
+        rc = nb_source_op(p, s, sc, layer, &p->ops[i], src, &n, err);
+        if (rc != NB_OK)
+            return rc;
+        for (size_t j = 0; j < n; j++) /* scales of 16-bit floats fit fp16 but in odd cases */
+            src[j].wide = src[j].q && src[j].q->spec.scale_dtype == NB_DT_F32;
+        if (!nb_fused_layout(&f, src, n, false))
+            return nb_fail(err, NB_EUNSUPPORTED, "cfg.group_size", "", "%zu inputs in groups of %zu cannot be packed", src[0].k,
+                           src[0].q ? src[0].q->g : 0);
+        *bytes += f.bytes;
+    }
+    return NB_OK;
+}
+
+static nb_status top_bytes(const nb_config *c, const nb_plan *p, const nb_scan *sc, const nb_store *s, uint64_t *bytes, nb_err *err)
+{
+    char name[192];
+    const nb_tensor *e;
+    nb_source head = { .n = c->vocab, .k = c->d_model };
+    nb_fused f;
+    nb_status rc;
+
+    snprintf(name, sizeof name, "%sembed_tokens.weight", p->prefix);
+    e = nb_store_find(s, name);
+    head.w = e;
+    if (p->head[0]) {
+        rc = nb_source_find(s, sc, p->head, e ? (size_t)e->shape[0] : c->vocab, c->d_model, &head, err);
+        if (rc != NB_OK)
+            return rc;
+    }
+    if (!nb_fused_layout(&f, &head, 1, false))
+        return nb_fail(err, NB_EUNSUPPORTED, "cfg.group_size", "", "the head cannot be packed");
+    *bytes += f.bytes;
+    if (e && head.w != e && !(c->tie_embeddings && head.w)) /* a second copy of a tied one is not kept */
+        *bytes += (uint64_t)head.n * c->d_model * (nb_dtype_info(nb_source_dtype(e, false))->bits / 8);
+    return NB_OK;
+}
+
+nb_status nb_model_fit(const nb_config *cfg, const nb_plan *plan, const nb_scan *scan, const nb_store *s, size_t tokens, size_t m,
+                       nb_dtype kv, nb_fit *out, nb_err *err)
+{
+    const uint64_t pages = (tokens + NB_PAGE - 1) / NB_PAGE;
+    const uint64_t page = 2ull * cfg->n_kv_heads * cfg->head_dim * NB_PAGE * (nb_dtype_info(kv)->bits / 8);
+    size_t k = cfg->d_ff > cfg->d_model ? cfg->d_ff : cfg->d_model;
+    nb_status rc = NB_OK;
+
+    *out = (nb_fit){ 0 };
+    for (size_t l = 0; l < cfg->n_layers && rc == NB_OK; l++)
+        rc = layer_bytes(plan, scan, s, l, &out->weights, err);
+    if (rc == NB_OK)
+        rc = top_bytes(cfg, plan, scan, s, &out->weights, err);
+    if (rc == NB_OK && (!nb_mul_u64(pages, page, &out->kv) || !nb_mul_u64(out->kv, cfg->n_layers, &out->kv)))
+        rc = nb_fail(err, NB_EARG, "exec.size", "", "a cache of %zu tokens is too large", tokens);
+    for (size_t i = 0; i < NB_SLOT_COUNT; i++)
+        out->scratch += (uint64_t)plan->slot_width[i] * sizeof(float) * m;
+    k = k > cfg->n_heads * cfg->head_dim ? k : cfg->n_heads * cfg->head_dim;
+    out->scratch += nb_act_bytes(m, k, 32);
+    return rc;
+}

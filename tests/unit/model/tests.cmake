@@ -1,0 +1,1 @@
+nb_test(model test_golden.c LIBS nb_io)
