@@ -1,0 +1,426 @@
+/* test_q4.c - products of packed 4-bit weights: equal bits over tables, tokens, strips and threads; scalar against
+ * double precision. Sizes: spec kernels 12. */
+#include "q4_case.h"
+
+#include "base/pool.h"
+
+/* Everything one product needs. */
+typedef struct product {
+    nb_qlin hub;
+    nb_q4 w;
+    float *x;
+    size_t m;
+} product;
+
+static void product_make(product *p, size_t n, size_t k, size_t g, size_t m, codes_kind ck, zeros_kind zk, x_kind xk, bool wide)
+{
+    memset(p, 0, sizeof *p);
+    hub_make(&p->hub, n, k, g, ck, zk, wide, n + k + g);
+    packed_make(&p->w, nb_kern_find("scalar"), &p->hub, NULL);
+    p->m = m;
+    p->x = nb_alloc_array(m * k, sizeof *p->x);
+    assert_non_null(p->x);
+    x_fill(p->x, m * k, xk, 3 * k + m);
+}
+
+static void product_free(product *p)
+{
+    packed_free(&p->w, "weights");
+    nb_qlin_clear(&p->hub);
+    nb_free(p->x);
+}
+
+/* y[m][w.n + 5] of the first m tokens by table t; the 5 columns after each row stay untouched. */
+static float *run(const nb_kern *t, const product *p, size_t m, const char *label)
+{
+    const size_t ldy = p->w.n + 5, bytes = m * ldy * sizeof(float);
+    float *y = guarded(bytes);
+    nb_act a;
+    void *buf = act_make(&a, t, p->x, p->w.k, m, p->w.k, p->w.g, p->w.perm);
+
+    t->gemm_q4(&p->w, &a, y, ldy, 0, p->w.n_strips);
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < 5; j++)
+            assert_int_equal(nb_bits_from_f32(y[i * ldy + p->w.n + j]), 0xa5a5a5a5u);
+    guard_free(buf, nb_act_bytes(m, p->w.k, p->w.g), label);
+    return y;
+}
+
+static void run_free(float *y, const product *p, size_t m, const char *label)
+{
+    guard_free(y, m * (p->w.n + 5) * sizeof(float), label);
+}
+
+/* Tables against scalar for each m of the list; scalar runs once with the most tokens. */
+static void compare(const product *p, const size_t *ms, size_t n_ms, const char *label)
+{
+    const nb_kern *ref = nb_kern_find("scalar");
+    float *want = run(ref, p, p->m, label);
+
+    for (size_t ti = 0; ti < nb_kern_count(); ti++) {
+        const nb_kern *t = nb_kern_at(ti);
+
+        if (!runs(t))
+            continue;
+        for (size_t i = 0; i < n_ms; i++) {
+            float *got = run(t, p, ms[i], t->name);
+            same(label, t->name, got, want, ms[i] * (p->w.n + 5) * sizeof(float));
+            run_free(got, p, ms[i], t->name);
+        }
+    }
+    run_free(want, p, p->m, label);
+}
+
+static void tables_agree_over_shapes(void **state)
+{
+    static const size_t few[] = { 1, 2, 3, 4, 5, 9 }, all[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 63, 64, 65, 130 }, one[] = { 1, 4 };
+    static const struct {
+        const size_t *ms;
+        size_t n_ms, n, k, g;
+        bool wide;
+    } rows[] = {
+        { all, NB_LEN(all), 65, 128, 128, false },   { all, NB_LEN(all), 64, 64, 32, false },   { few, NB_LEN(few), 1, 32, 32, false },
+        { few, NB_LEN(few), 63, 256, 128, false },   { few, NB_LEN(few), 192, 576, 64, false }, { few, NB_LEN(few), 192, 576, 128, true },
+        { few, NB_LEN(few), 64, 576, 576, false },   { few, NB_LEN(few), 128, 576, 32, true },  { one, NB_LEN(one), 576, 2048, 128, false },
+        { one, NB_LEN(one), 64, 8192, 8192, false }, { one, NB_LEN(one), 64, 8192, 64, false }, { one, NB_LEN(one), 2048, 128, 64, false },
+        { few, NB_LEN(few), 64, 100, 100, false },   { few, NB_LEN(few), 64, 40, 8, false },    { few, NB_LEN(few), 64, 1000, 72, false },
+        { few, NB_LEN(few), 64, 13, 13, true },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(rows); i++) {
+        product p;
+        char label[64];
+
+        snprintf(label, sizeof label, "n %zu k %zu g %zu", rows[i].n, rows[i].k, rows[i].g);
+        product_make(&p, rows[i].n, rows[i].k, rows[i].g, rows[i].ms[rows[i].n_ms - 1], CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, rows[i].wide);
+        compare(&p, rows[i].ms, rows[i].n_ms, label);
+        product_free(&p);
+    }
+}
+
+static void tables_agree_over_values(void **state)
+{
+    static const size_t ms[] = { 1, 2, 4, 7 };
+    static const codes_kind codes[] = { CODES_RANDOM, CODES_ZERO, CODES_FULL };
+    static const zeros_kind zeros[] = { ZEROS_NONE, ZEROS_FULL, ZEROS_MIXED };
+
+    (void)state;
+    for (size_t c = 0; c < NB_LEN(codes); c++)
+        for (size_t z = 0; z < NB_LEN(zeros); z++)
+            for (int kind = 0; kind < X_KINDS; kind++) {
+                product p;
+
+                product_make(&p, 65, 256, 128, 7, codes[c], zeros[z], (x_kind)kind, false);
+                compare(&p, ms, NB_LEN(ms), x_names[kind]);
+                product_free(&p);
+            }
+}
+
+/* m = 1 .. 33: row i equals the same token computed alone. */
+static void batch_equals_single_tokens(void **state)
+{
+    enum { M = 33 };
+    product p;
+
+    (void)state;
+    product_make(&p, 100, 320, 64, M, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, false);
+    const size_t ldy = p.w.n + 5;
+    for (size_t ti = 0; ti < nb_kern_count(); ti++) {
+        const nb_kern *t = nb_kern_at(ti);
+        float *alone[M];
+
+        if (!runs(t))
+            continue;
+        for (size_t i = 0; i < M; i++) {
+            product one = p;
+            one.x = p.x + i * p.w.k;
+            alone[i] = run(t, &one, 1, t->name);
+        }
+        for (size_t m = 1; m <= M; m++) {
+            float *y = run(t, &p, m, t->name);
+            for (size_t i = 0; i < m; i++)
+                same("token in a batch", t->name, y + i * ldy, alone[i], p.w.n * sizeof(float));
+            run_free(y, &p, m, t->name);
+        }
+        for (size_t i = 0; i < M; i++)
+            run_free(alone[i], &p, 1, t->name);
+    }
+    product_free(&p);
+}
+
+typedef struct split {
+    const nb_kern *t;
+    const nb_q4 *w;
+    const nb_act *a;
+    float *y;
+} split;
+
+static void split_range(void *ctx, size_t begin, size_t end, int thread)
+{
+    const split *s = ctx;
+
+    (void)thread;
+    s->t->gemm_q4(s->w, s->a, s->y, s->w->n + 5, begin, end);
+}
+
+/* Any split of the strips, by hand or over threads, gives the bits of one call and writes only its own columns. */
+static void strips_and_threads(void **state)
+{
+    static const size_t ms[] = { 1, 6 };
+    product p;
+
+    (void)state;
+    product_make(&p, 400, 512, 128, 6, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, false);
+    for (size_t ti = 0; ti < nb_kern_count(); ti++)
+        for (size_t mi = 0; mi < NB_LEN(ms); mi++) {
+            const nb_kern *t = nb_kern_at(ti);
+            const size_t m = ms[mi], ldy = p.w.n + 5, bytes = m * ldy * sizeof(float);
+            nb_act a;
+
+            if (!runs(t))
+                continue;
+            float *want = run(t, &p, m, t->name), *y = guarded(bytes);
+            void *buf = act_make(&a, t, p.x, p.w.k, m, p.w.k, p.w.g, NULL);
+
+            t->gemm_q4(&p.w, &a, y, ldy, 2, 3);
+            for (size_t i = 0; i < m * ldy; i++) {
+                const bool mine = i % ldy >= 128 && i % ldy < 192;
+                if (nb_bits_from_f32(y[i]) != (mine ? nb_bits_from_f32(want[i]) : 0xa5a5a5a5u))
+                    fail_msg("%s: strip 2 alone: value %zu", t->name, i);
+            }
+            for (int threads = 1; threads <= 3; threads++) {
+                nb_pool *pool;
+                split s = { t, &p.w, &a, y };
+
+                assert_int_equal(nb_pool_open(&pool, threads, NULL), NB_OK);
+                memset(y, GUARD_BYTE, bytes);
+                nb_parallel_static(pool, p.w.n_strips, split_range, &s);
+                same("static split", t->name, y, want, bytes);
+                memset(y, GUARD_BYTE, bytes);
+                nb_parallel_for(pool, p.w.n_strips, 1, split_range, &s);
+                same("dynamic split", t->name, y, want, bytes);
+                nb_pool_close(pool);
+            }
+            guard_free(buf, nb_act_bytes(m, p.w.k, p.w.g), t->name);
+            guard_free(y, bytes, t->name);
+            run_free(want, &p, m, t->name);
+        }
+    product_free(&p);
+}
+
+/* Exact product of row r and token i in double, with the sums of |w| * step/2 and |w*x| that bound the error. */
+static double exact(const product *p, const nb_act *a, size_t i, size_t r, double *half_steps, double *size)
+{
+    const nb_qlin *q = &p->hub;
+    double y = 0.0;
+
+    *half_steps = *size = 0.0;
+    for (size_t j = 0; j < q->k; j++) {
+        const size_t at = r * q->n_groups + j / q->g;
+        const double w = (q->codes[r * q->k + j] - q->zeros[at]) * (double)q->scales[at], x = (double)p->x[i * q->k + j];
+
+        y += w * x;
+        *size += fabs(w * x) + fabs(q->zeros[at] * (double)q->scales[at] * x);
+        if (a)
+            *half_steps += fabs(w) * 0.5 * (double)a->step[j / p->w.g * a->m + i];
+    }
+    return y;
+}
+
+static void scalar_meets_the_formula(void **state)
+{
+    static const struct {
+        const char *label;
+        size_t n, k, g;
+        x_kind x;
+        bool wide;
+    } rows[] = {
+        { "g 128", 70, 2048, 128, X_NORMAL, false },     { "g 32, wide", 64, 576, 32, X_NORMAL, true },
+        { "outliers", 64, 1024, 128, X_OUTLIER, false }, { "per channel", 64, 576, 576, X_NORMAL, false },
+        { "bounds", 64, 512, 128, X_MAX, false },
+    };
+    const nb_kern *ref = nb_kern_find("scalar");
+
+    (void)state;
+    for (size_t c = 0; c < NB_LEN(rows); c++) {
+        product p;
+        nb_act a;
+        double err = 0.0, sum = 0.0;
+
+        product_make(&p, rows[c].n, rows[c].k, rows[c].g, 2, CODES_RANDOM, ZEROS_RANDOM, rows[c].x, rows[c].wide);
+        float *y = run(ref, &p, 2, "scalar"), *z = guarded(2 * p.w.n * sizeof(float));
+        void *buf = act_make(&a, ref, p.x, p.w.k, 2, p.w.k, p.w.g, NULL);
+        ref->gemm_q4_f32(&p.w, p.x, p.w.k, 2, z, p.w.n, 0, p.w.n_strips);
+        for (size_t i = 0; i < 2; i++)
+            for (size_t r = 0; r < p.hub.n; r++) {
+                double half, size;
+                const double want = exact(&p, &a, i, r, &half, &size), got = (double)y[i * (p.w.n + 5) + r];
+
+                if (!(fabs(got - want) <= 1.01 * half + size * 1e-6))
+                    fail_msg("%s: row %zu is %g, want %g within %g", rows[c].label, r, got, want, half);
+                if (!(fabs((double)z[i * p.w.n + r] - want) <= size * 1e-5))
+                    fail_msg("%s: f32: row %zu is %g, want %g", rows[c].label, r, (double)z[i * p.w.n + r], want);
+                err += (got - want) * (got - want);
+                sum += want * want;
+            }
+        /* gates of spec kernels 12: relative RMS error of A16 */
+        if (!(sqrt(err / sum) <= (rows[c].x == X_OUTLIER ? 2e-4 : 5e-5)))
+            fail_msg("%s: relative error %g", rows[c].label, sqrt(err / sum));
+        guard_free(buf, nb_act_bytes(2, p.w.k, p.w.g), "scalar");
+        guard_free(z, 2 * p.w.n * sizeof(float), "scalar");
+        run_free(y, &p, 2, "scalar");
+        product_free(&p);
+    }
+}
+
+/* A token with a NaN or Inf gives NaN in every output; the others keep their bits. */
+static void not_finite_reaches_its_token(void **state)
+{
+    (void)state;
+    for (size_t ti = 0; ti < nb_kern_count(); ti++)
+        for (int inf = 0; inf < 2; inf++) {
+            const nb_kern *t = nb_kern_at(ti);
+            product p;
+
+            if (!runs(t))
+                continue;
+            product_make(&p, 64, 256, 64, 5, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, false);
+            float *clean = run(t, &p, 5, t->name);
+            p.x[3 * 256 + 100] = inf ? INFINITY : NAN;
+            float *y = run(t, &p, 5, t->name);
+            for (size_t i = 0; i < 5; i++)
+                for (size_t r = 0; r < 64; r++)
+                    if (i == 3 ? !isnan(y[i * 69 + r]) : y[i * 69 + r] != clean[i * 69 + r])
+                        fail_msg("%s: token %zu, row %zu is %g", t->name, i, r, (double)y[i * 69 + r]);
+            run_free(clean, &p, 5, t->name);
+            run_free(y, &p, 5, t->name);
+            product_free(&p);
+        }
+}
+
+/* Act-order: the product equals that of the matrix with its inputs put in order by hand. */
+static void act_order_gathers_inputs(void **state)
+{
+    enum { N = 64, K = 256, G = 64, M = 3 };
+    uint32_t perm[K];
+    nb_qlin q, plain;
+    static float x[M * K], sorted[M * K];
+    nb_q4 w, v;
+
+    (void)state;
+    hub_make(&q, N, K, G, CODES_RANDOM, ZEROS_RANDOM, false, 21);
+    hub_make(&plain, N, K, G, CODES_RANDOM, ZEROS_RANDOM, false, 21);
+    assert_int_equal(nb_qlin_init_gidx(&q, NULL), NB_OK);
+    for (size_t i = 0; i < K; i++)
+        q.g_idx[i] = (uint32_t)(i * 5 % 256 / G);
+    assert_int_equal(nb_q4_perm(q.g_idx, K, G, K / G, perm, NULL), NB_OK);
+    x_fill(x, M * K, X_NORMAL, 22);
+    for (size_t j = 0; j < K; j++) {
+        for (size_t r = 0; r < N; r++)
+            plain.codes[r * K + j] = q.codes[r * K + perm[j]];
+        for (size_t i = 0; i < M; i++)
+            sorted[i * K + j] = x[i * K + perm[j]];
+    }
+    for (size_t ti = 0; ti < nb_kern_count(); ti++) {
+        const nb_kern *t = nb_kern_at(ti);
+        float y[M * N], z[M * N];
+        nb_act a, b;
+
+        if (!runs(t))
+            continue;
+        packed_make(&w, t, &q, perm);
+        packed_make(&v, t, &plain, NULL);
+        void *abuf = act_make(&a, t, x, K, M, K, G, perm), *bbuf = act_make(&b, t, sorted, K, M, K, G, NULL);
+        t->gemm_q4(&w, &a, y, N, 0, 1);
+        t->gemm_q4(&v, &b, z, N, 0, 1);
+        same("act-order", t->name, y, z, sizeof y);
+        t->gemm_q4_f32(&w, x, K, M, y, N, 0, 1);
+        t->gemm_q4_f32(&v, sorted, K, M, z, N, 0, 1);
+        same("act-order, f32", t->name, y, z, sizeof y);
+        guard_free(abuf, nb_act_bytes(M, K, G), t->name);
+        guard_free(bbuf, nb_act_bytes(M, K, G), t->name);
+        packed_free(&w, t->name);
+        packed_free(&v, t->name);
+    }
+    nb_qlin_clear(&q);
+    nb_qlin_clear(&plain);
+}
+
+static void f32_tables_agree(void **state)
+{
+    static const struct {
+        size_t n, k, g, m;
+        bool wide;
+    } rows[] = { { 65, 256, 128, 1, false }, { 64, 576, 576, 6, true }, { 100, 100, 100, 5, false }, { 64, 40, 8, 9, false } };
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(rows); i++) {
+        product p;
+
+        product_make(&p, rows[i].n, rows[i].k, rows[i].g, rows[i].m, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, rows[i].wide);
+        const size_t bytes = p.m * (p.w.n + 5) * sizeof(float);
+        float *want = guarded(bytes);
+        nb_kern_find("scalar")->gemm_q4_f32(&p.w, p.x, p.w.k, p.m, want, p.w.n + 5, 0, p.w.n_strips);
+        for (size_t ti = 0; ti < nb_kern_count(); ti++) {
+            const nb_kern *t = nb_kern_at(ti);
+            if (!runs(t))
+                continue;
+            float *got = guarded(bytes);
+            t->gemm_q4_f32(&p.w, p.x, p.w.k, p.m, got, p.w.n + 5, 0, p.w.n_strips);
+            same("f32", t->name, got, want, bytes);
+            guard_free(got, bytes, t->name);
+        }
+        guard_free(want, bytes, "scalar");
+        product_free(&p);
+    }
+}
+
+static void tables_are_complete(void **state)
+{
+    (void)state;
+    assert_ptr_equal(nb_kern_pick(0), nb_kern_find("scalar"));
+    assert_null(nb_kern_find("none"));
+    for (size_t i = 0; i < nb_kern_count(); i++) {
+        const nb_kern *t = nb_kern_at(i);
+
+        assert_ptr_equal(nb_kern_find(t->name), t);
+        assert_ptr_equal(nb_kern_pick(t->need), t); /* best first: nothing better needs less */
+        assert_true(t->pack_q4 && t->act_a16 && t->gemm_q4 && t->gemm_q4_f32 && t->pack_dense && t->gemm_dense && t->row_dense);
+        assert_true(t->kv_put && t->attn && t->attn_part && t->attn_merge && t->rmsnorm && t->layernorm && t->rope_half && t->rope_pair);
+        assert_true(t->silu_mul && t->gelu_tanh_mul && t->gelu_erf_mul && t->add && t->axpy && t->softcap && t->read_probe);
+    }
+}
+
+static void probe_reads_every_word(void **state)
+{
+    enum { WORDS = 1000 };
+    uint64_t *p = nb_alloc_array(WORDS, sizeof *p), want = 0, s = 1;
+
+    (void)state;
+    for (size_t i = 0; i < WORDS; i++) {
+        p[i] = (uint64_t)rnd(&s) << 33 | rnd(&s);
+        want += p[i];
+        for (size_t ti = 0; i % 50 == 3 && ti < nb_kern_count(); ti++)
+            if (runs(nb_kern_at(ti)))
+                assert_true(nb_kern_at(ti)->read_probe(p, 8 * (i + 1)) == want);
+    }
+    nb_free(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tables_are_complete),
+        cmocka_unit_test(tables_agree_over_shapes),
+        cmocka_unit_test(tables_agree_over_values),
+        cmocka_unit_test(batch_equals_single_tokens),
+        cmocka_unit_test(strips_and_threads),
+        cmocka_unit_test(scalar_meets_the_formula),
+        cmocka_unit_test(not_finite_reaches_its_token),
+        cmocka_unit_test(act_order_gathers_inputs),
+        cmocka_unit_test(f32_tables_agree),
+        cmocka_unit_test(probe_reads_every_word),
+    };
+    return cmocka_run_group_tests_name("kern q4", tests, NULL, NULL);
+}

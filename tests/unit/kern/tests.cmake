@@ -1,0 +1,5 @@
+nb_test(kern test_dense.c)
+nb_test(kern test_q4.c THREADS)
+nb_test(kern test_act.c)
+nb_test(kern test_pack.c)
+nb_test(kern test_attn.c)
