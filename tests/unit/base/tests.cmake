@@ -1,0 +1,6 @@
+nb_test(base test_bits.c)
+nb_test(base test_err.c)
+nb_test(base test_json.c)
+nb_test(base test_mem.c)
+nb_test(base test_pool.c)
+nb_test(base test_strmap.c)
