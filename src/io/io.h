@@ -20,13 +20,20 @@ typedef enum nb_container { NB_IO_UNKNOWN, NB_IO_DIR, NB_IO_SAFETENSORS, NB_IO_I
  * pointers are refused here (FIL-009, "open.lfs_pointer"). */
 nb_status nb_sniff(const char *path, nb_container *out, nb_err *err);
 
-/* Open any supported container as a store. For a directory: model.safetensors.index.json, else model.safetensors, else
- * the only *.safetensors, else *.gguf. Caller closes. */
+/* Open any supported container as a store with Hugging Face tensor names. For a directory: model.safetensors.index.json,
+ * else model.safetensors, else the only *.safetensors, else the only *.gguf. Caller closes. */
 nb_status nb_open(const char *path, nb_store **out, nb_err *err);
 
-nb_status nb_st_open(const char *path, nb_store **out, nb_err *err);     /* safetensors.c */
+nb_status nb_st_open(const char *path, nb_store **out, nb_err *err);      /* safetensors.c */
 nb_status nb_shards_open(const char *index, nb_store **out, nb_err *err); /* shards.c      */
-nb_status nb_gguf_open(const char *path, nb_store **out, nb_err *err);   /* gguf.c: tensors carry GGUF names, shapes outermost first */
+nb_status nb_gguf_open(const char *path, nb_store **out, nb_err *err);    /* gguf.c: tensors carry GGUF names, shapes outermost first */
+
+/* The same file in Hugging Face terms: names, and q and k rows in rotate-half order (gguf_map.c). What nb_open gives. */
+nb_status nb_gguf_hf_open(const char *path, nb_store **out, nb_err *err);
+/* Name ("Q4_1") of a GGUF element type, and how many bytes a tensor takes in its file (for any store: n_bytes, except for
+ * GGUF blocks). */
+const char *nb_gguf_type_name(unsigned file_type);
+uint64_t nb_gguf_stored_bytes(const nb_tensor *t);
 
 /* The small files of a model directory, or what a GGUF file says in their place (gguf_hf.c builds config.json,
  * tokenizer.json, tokenizer_config.json, generation_config.json from its key-values). */
@@ -47,6 +54,8 @@ nb_status nb_hfdir_file(nb_hfdir *d, const char *name, const char **out, size_t 
  * subdirectories, no symlinks leaving the directory). */
 size_t nb_hfdir_count(const nb_hfdir *d);
 const char *nb_hfdir_name(const nb_hfdir *d, size_t i);
+/* How many small files were left out of that list because they are links that lead out of the directory. */
+size_t nb_hfdir_skipped(const nb_hfdir *d);
 
 /* Sink into safetensors shards inside the staging directory of `dir` (st_write.c): one model.safetensors, or
  * model-00001-of-0000N.safetensors with index when more than shard_bytes (0: 5 GB). metadata {"format":"pt"}. */

@@ -1,0 +1,654 @@
+/* gguf_hf.c - what a GGUF file says in its key-values, as the small JSON files of a Hugging Face directory.
+ *
+ * config.json from the hyper-parameters; tokenizer.json from tokenizer.ggml.* (byte-level BPE, model "gpt2"; the regular
+ * expression belongs to the name in tokenizer.ggml.pre); tokenizer_config.json with the chat template;
+ * generation_config.json with the special ids. Patterns: spec tokenizers 7; which name means which pattern:
+ * llama.cpp src/llama-vocab.cpp. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "io/gguf_meta.h"
+#include "io/io.h"
+#include "io/io_priv.h"
+
+/* ---- config.json ---- */
+
+/* The llama3 rope scaling is stored only as its effect: one divisor per frequency. Find the parameters that give it. */
+static nb_status rope_llama3(nb_store *s, const nb_tensor *t, double theta, nb_json *rope, nb_err *err)
+{
+    const size_t n = (size_t)(t->rank == 1 ? t->shape[0] : 0);
+    const double orig = 8192.0, low = 1.0, high = 4.0;
+    float have[1024];
+    double factor = 0.0;
+    bool same = n > 0 && n <= NB_LEN(have);
+    nb_status rc = same ? nb_store_read_f32(s, t, 0, n, have, err) : NB_OK;
+
+    if (rc != NB_OK)
+        return rc;
+    for (size_t i = 0; same && i < n; i++)
+        factor = (double)have[i] > factor ? (double)have[i] : factor;
+    for (size_t i = 0; same && i < n; i++) {
+        const double wave = 2.0 * 3.14159265358979323846 * pow(theta, (double)i / (double)n);
+        const double smooth = (orig / wave - low) / (high - low);
+        const double want = wave < orig / high ? 1.0 : wave > orig / low ? factor : 1.0 / ((1.0 - smooth) / factor + smooth);
+        same = fabs((double)have[i] - want) <= 1e-3 * want;
+    }
+    if (!same) {
+        nb_fail(err, NB_EUNSUPPORTED, "gguf.rope", "", "these rotary factors are not the llama3 kind over 8192 positions");
+        nb_err_at(err, t->file, t->name);
+        return NB_EUNSUPPORTED;
+    }
+    if (!nb_json_set(rope, "rope_type", nb_json_new_str("llama3")) || !nb_json_set(rope, "factor", nb_json_new_real(factor)) ||
+        !nb_json_set(rope, "low_freq_factor", nb_json_new_real(low)) || !nb_json_set(rope, "high_freq_factor", nb_json_new_real(high)) ||
+        !nb_json_set(rope, "original_max_position_embeddings", nb_json_new_int((int64_t)orig)))
+        return nb_enomem(err, "config.json");
+    return NB_OK;
+}
+
+/* rope_scaling of config.json; *out NULL when there is none. */
+static nb_status rope_scaling(nb_store *s, double theta, nb_json **out, nb_err *err)
+{
+    const nb_tensor *freqs = nb_store_find(s, "rope_freqs.weight");
+    const nb_json *type, *factor;
+    const char *name;
+    int64_t orig = 0;
+    nb_json *rope = NULL;
+    bool ok;
+    nb_status rc = nb_gguf_get(s, "%s.rope.scaling.type", NB_JSTR, false, &type, err);
+
+    *out = NULL;
+    if (rc == NB_OK)
+        rc = nb_gguf_get(s, "%s.rope.scaling.factor", NB_JREAL, false, &factor, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_int(s, "%s.rope.scaling.original_context_length", 0, 0, (int64_t)1 << 31, &orig, err);
+    if (rc != NB_OK)
+        return rc;
+    name = nb_json_str(type, "none");
+    if (!freqs && strcmp(name, "none") == 0)
+        return NB_OK;
+    rope = nb_json_new_obj();
+    if (!rope)
+        return nb_enomem(err, "config.json");
+    if (freqs) {
+        rc = rope_llama3(s, freqs, theta, rope, err);
+    } else if (strcmp(name, "linear") != 0 && strcmp(name, "yarn") != 0) {
+        char esc[NB_ESC_CAP];
+        rc = nb_fail(err, NB_EUNSUPPORTED, "gguf.rope", "", "rope scaling \"%s\" is not read from GGUF",
+                     nb_esc(esc, sizeof esc, name, strlen(name)));
+    } else {
+        ok = nb_json_set(rope, "rope_type", nb_json_new_str(name)) &&
+             nb_json_set(rope, "factor", nb_json_new_real(nb_json_num(factor, 1.0)));
+        if (ok && orig > 0)
+            ok = nb_json_set(rope, "original_max_position_embeddings", nb_json_new_int(orig));
+        rc = ok ? NB_OK : nb_enomem(err, "config.json");
+    }
+    if (rc == NB_OK)
+        *out = rope;
+    else
+        nb_json_free(rope);
+    return rc;
+}
+
+static bool set_id(nb_json *o, const char *key, int64_t id)
+{
+    return id < 0 || nb_json_set(o, key, nb_json_new_int(id));
+}
+
+/* Special ids; -1 when absent. Ids past the vocabulary are refused (GG-21). */
+typedef struct special_ids {
+    int64_t bos, eos, eot, unk, pad;
+} special_ids;
+
+static nb_status read_ids(const nb_store *s, special_ids *ids, nb_err *err)
+{
+    const struct {
+        const char *key;
+        int64_t *to;
+    } rows[] = { { "tokenizer.ggml.bos_token_id", &ids->bos },
+                 { "tokenizer.ggml.eos_token_id", &ids->eos },
+                 { "tokenizer.ggml.eot_token_id", &ids->eot },
+                 { "tokenizer.ggml.unknown_token_id", &ids->unk },
+                 { "tokenizer.ggml.padding_token_id", &ids->pad } };
+    const int64_t n = (int64_t)nb_json_len(nb_json_get(s->meta, "tokenizer.ggml.tokens"));
+
+    for (size_t i = 0; i < NB_LEN(rows); i++) {
+        const nb_json *v;
+        nb_status rc = nb_gguf_get(s, rows[i].key, NB_JINT, false, &v, err);
+        if (rc != NB_OK)
+            return rc;
+        *rows[i].to = v ? nb_json_int(v, -1) : -1;
+        if (v && nb_json_int(v, -1) == 0xFFFFFFFF) /* "none" of some writers */
+            *rows[i].to = -1;
+        else if (v && n > 0 && (*rows[i].to < 0 || *rows[i].to >= n)) {
+            nb_fail(err, NB_EFORMAT, "tok.special_id", "", "id %lld is outside the vocabulary of %lld tokens", (long long)*rows[i].to,
+                    (long long)n);
+            nb_err_at(err, s->path, rows[i].key);
+            return NB_EFORMAT;
+        }
+    }
+    return NB_OK;
+}
+
+/* The ids that end a text: one, or a list. */
+static nb_json *eos_value(const special_ids *ids)
+{
+    nb_json *list;
+
+    if (ids->eot < 0 || ids->eot == ids->eos)
+        return nb_json_new_int(ids->eos);
+    if (ids->eos < 0)
+        return nb_json_new_int(ids->eot);
+    list = nb_json_new_arr();
+    if (list && nb_json_push(list, nb_json_new_int(ids->eos)) && nb_json_push(list, nb_json_new_int(ids->eot)))
+        return list;
+    nb_json_free(list);
+    return NULL;
+}
+
+static bool put_special(nb_json *o, const special_ids *ids)
+{
+    bool ok = set_id(o, "bos_token_id", ids->bos) && set_id(o, "pad_token_id", ids->pad);
+    if (ok && (ids->eos >= 0 || ids->eot >= 0))
+        ok = nb_json_set(o, "eos_token_id", eos_value(ids));
+    return ok;
+}
+
+typedef struct sizes {
+    int64_t layers, hidden, ff, heads, kv, head_dim, context;
+    double eps, theta;
+} sizes;
+
+static nb_status read_sizes(const nb_store *s, sizes *z, nb_err *err)
+{
+    const int64_t big = (int64_t)1 << 24;
+    const nb_json *eps, *theta;
+    int64_t value_dim, rot, experts;
+    nb_status rc = nb_gguf_int(s, "%s.block_count", -1, 1, 4096, &z->layers, err);
+
+    if (rc == NB_OK)
+        rc = nb_gguf_int(s, "%s.embedding_length", -1, 1, big, &z->hidden, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_int(s, "%s.feed_forward_length", -1, 1, big, &z->ff, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_int(s, "%s.attention.head_count", -1, 1, 4096, &z->heads, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_int(s, "%s.attention.head_count_kv", z->heads, 1, 4096, &z->kv, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_int(s, "%s.context_length", 2048, 1, (int64_t)1 << 31, &z->context, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_int(s, "%s.attention.key_length", z->hidden / z->heads, 1, 65536, &z->head_dim, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_int(s, "%s.attention.value_length", z->head_dim, 1, 65536, &value_dim, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_int(s, "%s.rope.dimension_count", z->head_dim, 1, 65536, &rot, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_int(s, "%s.expert_count", 0, 0, 4096, &experts, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_get(s, "%s.attention.layer_norm_rms_epsilon", NB_JREAL, true, &eps, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_get(s, "%s.rope.freq_base", NB_JREAL, false, &theta, err);
+    if (rc != NB_OK)
+        return rc;
+    z->eps = nb_json_num(eps, 0.0);
+    z->theta = nb_json_num(theta, 10000.0);
+    if (!(z->eps > 0.0 && z->eps <= 1.0) || !(z->theta > 0.0))
+        rc = nb_fail(err, NB_EFORMAT, "cfg.value", "", "norm epsilon %g or rope base %g is not usable", z->eps, z->theta);
+    else if (experts > 0)
+        rc = nb_fail(err, NB_EUNSUPPORTED, "gguf.arch", "", "a mixture of %lld experts is not read from GGUF", (long long)experts);
+    else if (value_dim != z->head_dim || rot != z->head_dim)
+        rc = nb_fail(err, NB_EUNSUPPORTED, "gguf.arch", "",
+                     "heads of %lld with values of %lld and a rotation of %lld are not read from GGUF", (long long)z->head_dim,
+                     (long long)value_dim, (long long)rot);
+    return rc;
+}
+
+nb_status nb_gguf_config(const nb_store *store, nb_json **out, nb_err *err)
+{
+    nb_store *s = (nb_store *)store; /* reading values needs it; nothing is changed */
+    const nb_gguf_arch *arch;
+    const nb_tensor *embd = nb_store_find(s, "token_embd.weight");
+    special_ids ids;
+    sizes z;
+    nb_json *o = NULL, *rope = NULL, *cls;
+    bool ok;
+    nb_status rc = nb_gguf_arch_of(s, &arch, err);
+
+    *out = NULL;
+    if (rc == NB_OK)
+        rc = read_sizes(s, &z, err);
+    if (rc == NB_OK)
+        rc = read_ids(s, &ids, err);
+    if (rc == NB_OK && (!embd || embd->rank != 2))
+        rc = nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "token_embd.weight is missing or not a matrix");
+    if (rc == NB_OK)
+        rc = rope_scaling(s, z.theta, &rope, err);
+    if (rc != NB_OK)
+        return rc;
+    o = nb_json_new_obj();
+    cls = nb_json_new_arr();
+    ok = o && cls && nb_json_push(cls, nb_json_new_str(arch->cls));
+    ok = ok && nb_json_set(o, "architectures", cls) && nb_json_set(o, "model_type", nb_json_new_str(arch->model_type)) &&
+         nb_json_set(o, "vocab_size", nb_json_new_int((int64_t)embd->shape[0])) &&
+         nb_json_set(o, "hidden_size", nb_json_new_int(z.hidden)) && nb_json_set(o, "intermediate_size", nb_json_new_int(z.ff)) &&
+         nb_json_set(o, "num_hidden_layers", nb_json_new_int(z.layers)) &&
+         nb_json_set(o, "num_attention_heads", nb_json_new_int(z.heads)) && nb_json_set(o, "num_key_value_heads", nb_json_new_int(z.kv)) &&
+         nb_json_set(o, "head_dim", nb_json_new_int(z.head_dim)) && nb_json_set(o, "max_position_embeddings", nb_json_new_int(z.context)) &&
+         nb_json_set(o, "hidden_act", nb_json_new_str("silu")) && nb_json_set(o, "rms_norm_eps", nb_json_new_real(z.eps)) &&
+         nb_json_set(o, "rope_theta", nb_json_new_real(z.theta)) && nb_json_set(o, "rope_scaling", rope ? rope : nb_json_new_null()) &&
+         nb_json_set(o, "attention_bias", nb_json_new_bool(false)) &&
+         nb_json_set(o, "tie_word_embeddings", nb_json_new_bool(!nb_store_find(s, "output.weight"))) && put_special(o, &ids);
+    if (!ok) {
+        nb_json_free(o);
+        return nb_enomem(err, "config.json");
+    }
+    *out = o;
+    return NB_OK;
+}
+
+/* ---- tokenizer.json ---- */
+
+#define TAIL   " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define LLAMA3 "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" TAIL
+#define QWEN2  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" TAIL
+#define UPPER  "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER  "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SHORT  "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+#define SLASH  " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define ONE    "[^\\r\\n\\p{L}\\p{N}]?"
+#define O200K  ONE UPPER "*" LOWER "+" SHORT "|" ONE UPPER "+" LOWER "*" SHORT "|\\p{N}{1,3}|" SLASH
+#define TEKKEN ONE UPPER "*" LOWER "+|" ONE UPPER "+" LOWER "*|\\p{N}|" SLASH
+#define DEEPSEEK                                                                                                                           \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|"            \
+    "\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
+
+/* How a tokenizer.ggml.pre name splits text. */
+typedef struct pre_row {
+    const char *names;    /* blank-separated                              */
+    const char *split[3]; /* regular expressions; none: the GPT-2 pattern */
+    bool digits;          /* every digit alone, first                     */
+    bool nfc, ignore_merges;
+} pre_row;
+
+static const pre_row pres[] = {
+    { .names = "gpt-2 phi-2 mpt olmo jais gigachat mellum" },
+    { .names = "smollm starcoder refact command-r codeshell exaone minerva-7b", .digits = true },
+    { .names = "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2 glm4", .split = { LLAMA3 }, .ignore_merges = true },
+    { .names = "dbrx smaug-bpe chatglm-bpe", .split = { LLAMA3 } },
+    { .names = "qwen2 megrez deepseek-r1-qwen", .split = { QWEN2 }, .nfc = true },
+    { .names = "stablelm2", .split = { QWEN2 } },
+    { .names = "gpt-4o llama4", .split = { O200K } },
+    { .names = "tekken", .split = { TEKKEN }, .ignore_merges = true },
+    { .names = "deepseek-v3",
+      .split = { "\\p{N}{1,3}", "[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f\xe3\x82\xa0-\xe3\x83\xbf]+", DEEPSEEK } },
+};
+
+static const pre_row *find_pre(const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (size_t i = 0; i < NB_LEN(pres) && n > 0; i++) {
+        for (const char *p = pres[i].names; (p = strstr(p, name)) != NULL; p += n) {
+            if ((p == pres[i].names || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0'))
+                return &pres[i];
+        }
+    }
+    return NULL;
+}
+
+static nb_json *byte_level(bool regex)
+{
+    nb_json *o = nb_json_new_obj();
+
+    if (o && nb_json_set(o, "type", nb_json_new_str("ByteLevel")) && nb_json_set(o, "add_prefix_space", nb_json_new_bool(false)) &&
+        nb_json_set(o, "trim_offsets", nb_json_new_bool(true)) && nb_json_set(o, "use_regex", nb_json_new_bool(regex)))
+        return o;
+    nb_json_free(o);
+    return NULL;
+}
+
+static nb_json *pre_tokenizer(const pre_row *row)
+{
+    nb_json *o = nb_json_new_obj(), *list = nb_json_new_arr();
+    bool ok = o && list;
+
+    if (row->digits) {
+        nb_json *d = nb_json_new_obj();
+        ok = ok && d && nb_json_set(d, "type", nb_json_new_str("Digits")) && nb_json_set(d, "individual_digits", nb_json_new_bool(true)) &&
+             nb_json_push(list, d);
+    }
+    for (size_t i = 0; i < NB_LEN(row->split) && row->split[i]; i++) {
+        nb_json *d = nb_json_new_obj(), *re = nb_json_new_obj();
+        ok = ok && d && re && nb_json_set(re, "Regex", nb_json_new_str(row->split[i])) &&
+             nb_json_set(d, "type", nb_json_new_str("Split")) && nb_json_set(d, "pattern", re) &&
+             nb_json_set(d, "behavior", nb_json_new_str("Isolated")) && nb_json_set(d, "invert", nb_json_new_bool(false)) &&
+             nb_json_push(list, d);
+    }
+    ok = ok && nb_json_push(list, byte_level(!row->split[0])) && nb_json_set(o, "type", nb_json_new_str("Sequence")) &&
+         nb_json_set(o, "pretokenizers", list);
+    if (ok)
+        return o;
+    nb_json_free(o);
+    return NULL;
+}
+
+/* One element of a template: a special token, or the text itself. */
+static bool push_piece(nb_json *list, const char *kind, const char *id)
+{
+    nb_json *in = nb_json_new_obj(), *o = nb_json_new_obj();
+
+    return in && o && nb_json_set(in, "id", nb_json_new_str(id)) && nb_json_set(in, "type_id", nb_json_new_int(0)) &&
+           nb_json_set(o, kind, in) && nb_json_push(list, o);
+}
+
+static bool put_token(nb_json *specials, const char *text, int64_t id)
+{
+    nb_json *o = nb_json_new_obj(), *ids = nb_json_new_arr(), *tokens = nb_json_new_arr();
+
+    return o && ids && tokens && nb_json_push(ids, nb_json_new_int(id)) && nb_json_push(tokens, nb_json_new_str(text)) &&
+           nb_json_set(o, "id", nb_json_new_str(text)) && nb_json_set(o, "ids", ids) && nb_json_set(o, "tokens", tokens) &&
+           nb_json_set(specials, text, o);
+}
+
+/* [BOS] text [EOS] as add_bos_token and add_eos_token say. */
+static nb_json *post_processor(const char *bos, int64_t bos_id, const char *eos, int64_t eos_id)
+{
+    nb_json *o, *list, *pair, *specials;
+    bool ok;
+
+    if (!bos && !eos)
+        return byte_level(true);
+    o = nb_json_new_obj();
+    list = nb_json_new_arr();
+    pair = nb_json_new_arr();
+    specials = nb_json_new_obj();
+    ok = o && list && pair && specials;
+    if (ok && bos)
+        ok = push_piece(list, "SpecialToken", bos) && push_piece(pair, "SpecialToken", bos) && put_token(specials, bos, bos_id);
+    ok = ok && push_piece(list, "Sequence", "A") && push_piece(pair, "Sequence", "A") && push_piece(pair, "Sequence", "B");
+    if (ok && eos)
+        ok = push_piece(list, "SpecialToken", eos) && push_piece(pair, "SpecialToken", eos) && put_token(specials, eos, eos_id);
+    ok = ok && nb_json_set(o, "type", nb_json_new_str("TemplateProcessing")) && nb_json_set(o, "single", list) &&
+         nb_json_set(o, "pair", pair) && nb_json_set(o, "special_tokens", specials);
+    if (ok)
+        return o;
+    nb_json_free(o);
+    return NULL;
+}
+
+/* Everything tokenizer.ggml.* says, checked. */
+typedef struct vocab {
+    const nb_json *tokens, *types, *merges, *chat;
+    const pre_row *pre;
+    special_ids ids;
+    bool add_bos, add_eos;
+} vocab;
+
+static nb_status check_strings(const nb_json *list, const char *key, nb_err *err)
+{
+    for (size_t i = 0; i < nb_json_len(list); i++) {
+        const nb_json *v = nb_json_at(list, i);
+        if (nb_json_typeof(v) != NB_JSTR || strlen(nb_json_str(v, "")) != nb_json_str_len(v)) {
+            nb_fail(err, NB_EFORMAT, "gguf.meta_type", "", "element %zu is not a string without NUL", i);
+            nb_err_at(err, NULL, key);
+            return NB_EFORMAT;
+        }
+    }
+    return NB_OK;
+}
+
+static nb_status read_vocab(const nb_store *s, vocab *v, nb_err *err)
+{
+    const nb_json *model, *pre, *flag;
+    const char *name;
+    char esc[NB_ESC_CAP];
+    nb_status rc = nb_gguf_get(s, "tokenizer.ggml.model", NB_JSTR, true, &model, err);
+
+    if (rc != NB_OK)
+        return rc;
+    name = nb_json_str(model, "");
+    if (strcmp(name, "gpt2") != 0)
+        return nb_fail(err, NB_EUNSUPPORTED, "gguf.tokenizer", "",
+                       "tokenizer model \"%s\" is not read from GGUF; byte-level BPE (\"gpt2\") is",
+                       nb_esc(esc, sizeof esc, name, strlen(name)));
+    rc = nb_gguf_get(s, "tokenizer.ggml.pre", NB_JSTR, true, &pre, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_get(s, "tokenizer.ggml.tokens", NB_JARR, true, &v->tokens, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_get(s, "tokenizer.ggml.token_type", NB_JARR, false, &v->types, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_get(s, "tokenizer.ggml.merges", NB_JARR, true, &v->merges, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_get(s, "tokenizer.chat_template", NB_JSTR, false, &v->chat, err);
+    if (rc == NB_OK)
+        rc = read_ids(s, &v->ids, err);
+    if (rc != NB_OK)
+        return rc;
+    name = nb_json_str(pre, "");
+    v->pre = find_pre(name);
+    if (!v->pre)
+        return nb_fail(err, NB_EUNSUPPORTED, "gguf.tokenizer", "", "pre-tokenizer \"%s\" is not known",
+                       nb_esc(esc, sizeof esc, name, strlen(name)));
+    if (v->types && nb_json_len(v->types) != nb_json_len(v->tokens))
+        return nb_fail(err, NB_EFORMAT, "tok.arrays", "", "%zu tokens, but %zu token types", nb_json_len(v->tokens), nb_json_len(v->types));
+    rc = check_strings(v->tokens, "tokenizer.ggml.tokens", err);
+    if (rc == NB_OK)
+        rc = check_strings(v->merges, "tokenizer.ggml.merges", err);
+    /* llama.cpp adds BOS for this family unless the file says otherwise */
+    v->add_bos = v->pre->split[0] && strcmp(v->pre->split[0], LLAMA3) == 0 && v->pre->ignore_merges && strcmp(name, "glm4") != 0;
+    if (rc == NB_OK)
+        rc = nb_gguf_get(s, "tokenizer.ggml.add_bos_token", NB_JBOOL, false, &flag, err);
+    if (rc == NB_OK)
+        v->add_bos = nb_json_bool(flag, v->add_bos) && v->ids.bos >= 0;
+    if (rc == NB_OK)
+        rc = nb_gguf_get(s, "tokenizer.ggml.add_eos_token", NB_JBOOL, false, &flag, err);
+    if (rc == NB_OK)
+        v->add_eos = nb_json_bool(flag, false) && v->ids.eos >= 0;
+    return rc;
+}
+
+static const char *token(const vocab *v, int64_t id)
+{
+    return id < 0 ? NULL : nb_json_str(nb_json_at(v->tokens, (size_t)id), NULL);
+}
+
+/* Types of tokens: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. */
+static bool is_added(const vocab *v, size_t id, bool *special)
+{
+    const int64_t t = nb_json_int(nb_json_at(v->types, id), 1);
+
+    *special = t == 2 || t == 3;
+    return *special || t == 4;
+}
+
+static nb_json *added_token(const char *text, bool special)
+{
+    nb_json *o = nb_json_new_obj();
+
+    if (o && nb_json_set(o, "content", nb_json_new_str(text)) && nb_json_set(o, "single_word", nb_json_new_bool(false)) &&
+        nb_json_set(o, "lstrip", nb_json_new_bool(false)) && nb_json_set(o, "rstrip", nb_json_new_bool(false)) &&
+        nb_json_set(o, "normalized", nb_json_new_bool(false)) && nb_json_set(o, "special", nb_json_new_bool(special)))
+        return o;
+    nb_json_free(o);
+    return NULL;
+}
+
+static nb_status bpe_model(const vocab *v, nb_json **out, nb_err *err)
+{
+    nb_json *o = nb_json_new_obj(), *words = nb_json_new_obj();
+    bool ok = o && words;
+
+    *out = o;
+    for (size_t i = 0; ok && i < nb_json_len(v->tokens); i++) {
+        const char *t = nb_json_str(nb_json_at(v->tokens, i), "");
+        if (nb_json_get(words, t)) {
+            nb_json_free(words);
+            nb_fail(err, NB_EFORMAT, "tok.duplicate", "", "token %zu is the same text as an earlier one", i);
+            nb_err_at(err, NULL, t);
+            return NB_EFORMAT;
+        }
+        ok = nb_json_set(words, t, nb_json_new_int((int64_t)i));
+    }
+    ok = ok && nb_json_set(o, "type", nb_json_new_str("BPE")) && nb_json_set(o, "dropout", nb_json_new_null()) &&
+         nb_json_set(o, "unk_token", nb_json_new_null()) && nb_json_set(o, "continuing_subword_prefix", nb_json_new_null()) &&
+         nb_json_set(o, "end_of_word_suffix", nb_json_new_null()) && nb_json_set(o, "fuse_unk", nb_json_new_bool(false)) &&
+         nb_json_set(o, "byte_fallback", nb_json_new_bool(false)) &&
+         nb_json_set(o, "ignore_merges", nb_json_new_bool(v->pre->ignore_merges)) && nb_json_set(o, "vocab", words) &&
+         nb_json_set(o, "merges", nb_json_copy(v->merges));
+    return ok ? NB_OK : nb_enomem(err, "tokenizer.json");
+}
+
+static nb_status tokenizer_json(const nb_store *s, nb_json **out, nb_err *err)
+{
+    vocab v = { 0 };
+    nb_json *o, *added, *model = NULL, *nfc = NULL;
+    bool ok, special;
+    nb_status rc = read_vocab(s, &v, err);
+
+    *out = NULL;
+    if (rc != NB_OK)
+        return rc;
+    rc = bpe_model(&v, &model, err);
+    if (rc != NB_OK) {
+        nb_json_free(model);
+        return rc;
+    }
+    o = nb_json_new_obj();
+    added = nb_json_new_arr();
+    ok = o && added;
+    for (size_t i = 0; ok && i < nb_json_len(v.tokens); i++) {
+        if (is_added(&v, i, &special)) {
+            nb_json *a = nb_json_new_obj(), *t = added_token(token(&v, (int64_t)i), special);
+            const char *key;
+            ok = a && t && nb_json_set(a, "id", nb_json_new_int((int64_t)i));
+            for (size_t k = 0; ok && k < nb_json_len(t); k++) {
+                const nb_json *m = nb_json_member(t, k, &key);
+                ok = nb_json_set(a, key, nb_json_copy(m));
+            }
+            nb_json_free(t);
+            ok = ok && nb_json_push(added, a);
+        }
+    }
+    if (v.pre->nfc) {
+        nfc = nb_json_new_obj();
+        ok = ok && nfc && nb_json_set(nfc, "type", nb_json_new_str("NFC"));
+    }
+    ok = ok && nb_json_set(o, "version", nb_json_new_str("1.0")) && nb_json_set(o, "truncation", nb_json_new_null()) &&
+         nb_json_set(o, "padding", nb_json_new_null()) && nb_json_set(o, "added_tokens", added) &&
+         nb_json_set(o, "normalizer", nfc ? nfc : nb_json_new_null()) && nb_json_set(o, "pre_tokenizer", pre_tokenizer(v.pre)) &&
+         nb_json_set(
+             o, "post_processor",
+             post_processor(v.add_bos ? token(&v, v.ids.bos) : NULL, v.ids.bos, v.add_eos ? token(&v, v.ids.eos) : NULL, v.ids.eos)) &&
+         nb_json_set(o, "decoder", byte_level(true));
+    if (ok)
+        ok = nb_json_set(o, "model", model);
+    else
+        nb_json_free(model);
+    if (!ok) {
+        nb_json_free(o);
+        return nb_enomem(err, "tokenizer.json");
+    }
+    *out = o;
+    return NB_OK;
+}
+
+/* ---- tokenizer_config.json, generation_config.json ---- */
+
+static nb_status tokenizer_config(const nb_store *s, nb_json **out, nb_err *err)
+{
+    vocab v = { 0 };
+    int64_t context;
+    nb_json *o, *decoder;
+    bool ok, special;
+    nb_status rc = read_vocab(s, &v, err);
+
+    *out = NULL;
+    if (rc == NB_OK)
+        rc = nb_gguf_int(s, "%s.context_length", 0, 0, (int64_t)1 << 31, &context, err);
+    if (rc != NB_OK)
+        return rc;
+    o = nb_json_new_obj();
+    decoder = nb_json_new_obj();
+    ok = o && decoder;
+    for (size_t i = 0; ok && i < nb_json_len(v.tokens); i++) {
+        char id[24];
+        if (!is_added(&v, i, &special))
+            continue;
+        snprintf(id, sizeof id, "%zu", i);
+        ok = nb_json_set(decoder, id, added_token(token(&v, (int64_t)i), special));
+    }
+    ok = ok && nb_json_set(o, "add_bos_token", nb_json_new_bool(v.add_bos)) &&
+         nb_json_set(o, "add_eos_token", nb_json_new_bool(v.add_eos)) && nb_json_set(o, "added_tokens_decoder", decoder);
+    if (ok && v.ids.bos >= 0)
+        ok = nb_json_set(o, "bos_token", nb_json_new_str(token(&v, v.ids.bos)));
+    if (ok && v.ids.eos >= 0)
+        ok = nb_json_set(o, "eos_token", nb_json_new_str(token(&v, v.ids.eos)));
+    if (ok && v.ids.unk >= 0)
+        ok = nb_json_set(o, "unk_token", nb_json_new_str(token(&v, v.ids.unk)));
+    if (ok && v.ids.pad >= 0)
+        ok = nb_json_set(o, "pad_token", nb_json_new_str(token(&v, v.ids.pad)));
+    if (ok && v.chat)
+        ok = nb_json_set(o, "chat_template", nb_json_copy(v.chat));
+    ok = ok && nb_json_set(o, "clean_up_tokenization_spaces", nb_json_new_bool(false));
+    if (ok && context > 0)
+        ok = nb_json_set(o, "model_max_length", nb_json_new_int(context));
+    ok = ok && nb_json_set(o, "tokenizer_class", nb_json_new_str("PreTrainedTokenizerFast"));
+    if (!ok) {
+        nb_json_free(o);
+        return nb_enomem(err, "tokenizer_config.json");
+    }
+    *out = o;
+    return NB_OK;
+}
+
+static nb_status generation_config(const nb_store *s, nb_json **out, nb_err *err)
+{
+    special_ids ids;
+    nb_status rc = read_ids(s, &ids, err);
+
+    *out = NULL;
+    if (rc != NB_OK)
+        return rc;
+    *out = nb_json_new_obj();
+    if (*out && nb_json_set(*out, "_from_model_config", nb_json_new_bool(true)) && put_special(*out, &ids))
+        return NB_OK;
+    nb_json_free(*out);
+    *out = NULL;
+    return nb_enomem(err, "generation_config.json");
+}
+
+nb_status nb_gguf_text(const nb_store *s, const char *name, char **out, size_t *n, nb_err *err)
+{
+    static const struct {
+        const char *name;
+        nb_status (*make)(const nb_store *s, nb_json **out, nb_err *err);
+        int indent;
+    } rows[] = { { "config.json", nb_gguf_config, 2 },
+                 { "tokenizer.json", tokenizer_json, 1 },
+                 { "tokenizer_config.json", tokenizer_config, 2 },
+                 { "generation_config.json", generation_config, 2 } };
+    nb_json *v = NULL;
+    nb_status rc = NB_OK;
+
+    *out = NULL;
+    *n = 0;
+    for (size_t i = 0; i < NB_LEN(rows); i++) {
+        if (strcmp(name, rows[i].name) != 0)
+            continue;
+        /* a vocabulary is a part of its own: a file without one still has weights */
+        if (strncmp(name, "tokenizer", 9) == 0 && !nb_json_get(s->meta, "tokenizer.ggml.model"))
+            return NB_OK;
+        rc = rows[i].make(s, &v, err);
+        if (rc == NB_OK) {
+            *out = nb_json_dump(v, rows[i].indent, false);
+            if (*out)
+                *n = strlen(*out);
+            else
+                rc = nb_enomem(err, name);
+        }
+        nb_json_free(v);
+        return rc;
+    }
+    return NB_OK;
+}

@@ -1,0 +1,432 @@
+/* safetensors.c - one .safetensors file as a store: header parser, every rule of the header, plain views.
+ *
+ *   u64 little-endian N | N bytes of JSON, padded with spaces | tensor bytes, no hole, no overlap, to the end of the file
+ *
+ * The JSON maps each name to {"dtype","shape","data_offsets":[begin,end]}, offsets counted from the end of the header;
+ * "__metadata__" maps strings to strings. Rules ST of hardening 5.3, FIL-006 of the formats page. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/bits.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "io/io.h"
+#include "io/io_priv.h"
+
+#define MAX_HEADER NB_LIMIT_ST_HEADER
+#define MAX_DIM    (((uint64_t)1 << 48) - 1)
+
+typedef struct st_store {
+    nb_store base;
+    nb_map map;
+    nb_arena arena;
+    nb_stamp stamp;
+    nb_json *meta;
+    const char *file; /* files[0] */
+} st_store;
+
+/* A tensor while the header is read: sorted by place, then turned into views. */
+typedef struct st_entry {
+    nb_tensor t;
+    uint64_t begin, end;
+} st_entry;
+
+static void st_close(nb_store *base)
+{
+    st_store *s = (st_store *)base;
+
+    nb_store_unindex(base);
+    nb_map_close(&s->map);
+    nb_json_free(s->meta);
+    nb_arena_clear(&s->arena);
+    nb_free(s);
+}
+
+static void st_drop(nb_store *base, const nb_tensor *t)
+{
+    st_store *s = (st_store *)base;
+
+    if (t->n_bytes > 0)
+        nb_map_drop(&s->map, (uint64_t)(t->data - s->map.base), t->n_bytes);
+}
+
+static nb_status st_still(nb_store *base, nb_err *err)
+{
+    return nb_stamp_check(&((st_store *)base)->stamp, base->path, err);
+}
+
+static const nb_store_ops st_ops = { .close = st_close, .drop = st_drop, .still = st_still };
+
+/* A size: a JSON integer, or a real with an integral value that a double holds exactly. */
+static bool size_of(const nb_json *v, uint64_t *out)
+{
+    const nb_json_type t = nb_json_typeof(v);
+
+    if (t == NB_JINT && nb_json_int(v, -1) >= 0) {
+        *out = (uint64_t)nb_json_int(v, -1);
+        return true;
+    }
+    if (t == NB_JREAL) {
+        const double d = nb_json_num(v, -1.0);
+        if (!(d >= 0.0 && d <= 9007199254740992.0) || d != (double)(uint64_t)d)
+            return false;
+        *out = (uint64_t)d;
+        return true;
+    }
+    return false;
+}
+
+static nb_status entry_fail(nb_err *err, const char *name, const char *field, const char *found)
+{
+    nb_fail(err, NB_EFORMAT, "st.tensor_entry", "FIL-006", "%s %s; expected dtype (text), shape (list), data_offsets (two sizes)", field,
+            found);
+    nb_err_at(err, NULL, name);
+    return NB_EFORMAT;
+}
+
+static nb_status read_shape(st_store *s, const char *name, const nb_json *v, nb_tensor *t, nb_err *err)
+{
+    const size_t rank = nb_json_len(v);
+    uint64_t *dims;
+
+    if (rank > NB_MAX_RANK) {
+        nb_fail(err, NB_ELIMIT, "limit.rank", "", "%zu dimensions, limit %d", rank, NB_MAX_RANK);
+        nb_err_at(err, NULL, name);
+        return NB_ELIMIT;
+    }
+    dims = nb_arena_alloc(&s->arena, (rank ? rank : 1) * sizeof *dims);
+    if (!dims)
+        return nb_enomem(err, "tensor shapes");
+    for (size_t i = 0; i < rank; i++) {
+        if (!size_of(nb_json_at(v, i), &dims[i]) || dims[i] > MAX_DIM) {
+            nb_fail(err, NB_EFORMAT, "st.shape", "FIL-006", "dimension %zu is not a whole number in 0 .. 2^48 - 1", i);
+            nb_err_at(err, NULL, name);
+            return NB_EFORMAT;
+        }
+    }
+    t->rank = (unsigned)rank;
+    t->shape = dims;
+    return NB_OK;
+}
+
+/* Bytes of the tensor from dtype and shape; the product counts even when a later dimension is 0. */
+static nb_status entry_bytes(const nb_tensor *t, uint64_t *bytes, nb_err *err)
+{
+    const unsigned bits = nb_dtype_info(t->dtype)->bits;
+    uint64_t n = 1, all = 1;
+    bool fits = true;
+
+    for (unsigned i = 0; i < t->rank; i++) {
+        n *= t->shape[i]; /* right whenever `all` fits: it is `all`, or 0 */
+        fits = fits && (t->shape[i] == 0 || nb_mul_u64(all, t->shape[i], &all));
+    }
+    fits = fits && nb_mul_u64(all, bits, &all) && all / 8 < (uint64_t)1 << 62;
+    if (!fits) {
+        nb_fail(err, NB_EFORMAT, "st.overflow", "FIL-006", "the shape has more elements than 64 bits can count");
+        nb_err_at(err, NULL, t->name);
+        return NB_EFORMAT;
+    }
+    if (n * bits % 8 != 0) {
+        nb_fail(err, NB_EFORMAT, "st.misaligned", "FIL-006", "%llu elements of %u bits do not fill whole bytes", (unsigned long long)n,
+                bits);
+        nb_err_at(err, NULL, t->name);
+        return NB_EFORMAT;
+    }
+    *bytes = n * bits / 8;
+    return NB_OK;
+}
+
+static nb_status read_entry(st_store *s, const char *key, const nb_json *v, st_entry *e, nb_err *err)
+{
+    const nb_json *dt = nb_json_get(v, "dtype"), *shape = nb_json_get(v, "shape"), *off = nb_json_get(v, "data_offsets");
+    const size_t len = strlen(key);
+    char esc[NB_ESC_CAP], dims[256];
+    uint64_t want;
+    nb_status rc;
+
+    if (len == 0)
+        return nb_fail(err, NB_EFORMAT, "st.name", "FIL-006", "a tensor has an empty name");
+    if (len > NB_LIMIT_NAME) {
+        nb_fail(err, NB_ELIMIT, "limit.name", "", "tensor name of %zu bytes, limit %d", len, NB_LIMIT_NAME);
+        nb_err_at(err, NULL, key);
+        return NB_ELIMIT;
+    }
+    if (nb_json_typeof(v) != NB_JOBJ)
+        return entry_fail(err, key, "the entry", "is not an object");
+    if (nb_json_typeof(dt) != NB_JSTR)
+        return entry_fail(err, key, "dtype", dt ? "is not a text" : "is missing");
+    if (nb_json_typeof(shape) != NB_JARR)
+        return entry_fail(err, key, "shape", shape ? "is not a list" : "is missing");
+    if (nb_json_typeof(off) != NB_JARR || nb_json_len(off) != 2 || !size_of(nb_json_at(off, 0), &e->begin) ||
+        !size_of(nb_json_at(off, 1), &e->end))
+        return entry_fail(err, key, "data_offsets", off ? "is not a list of two whole numbers" : "is missing");
+
+    e->t.name = nb_arena_strndup(&s->arena, key, len);
+    if (!e->t.name)
+        return nb_enomem(err, "tensor names");
+    e->t.name_len = len;
+    e->t.dtype = nb_dtype_from_st(nb_json_str(dt, ""), nb_json_str_len(dt));
+    if (e->t.dtype == NB_DT_NONE) {
+        nb_fail(err, NB_EUNSUPPORTED, "st.dtype", "", "unknown dtype \"%s\"",
+                nb_esc(esc, sizeof esc, nb_json_str(dt, ""), nb_json_str_len(dt)));
+        nb_err_at(err, NULL, key);
+        return NB_EUNSUPPORTED;
+    }
+    rc = read_shape(s, key, shape, &e->t, err);
+    if (rc == NB_OK)
+        rc = entry_bytes(&e->t, &want, err);
+    if (rc != NB_OK)
+        return rc;
+    if (e->end < e->begin) {
+        nb_fail(err, NB_EFORMAT, "st.offsets", "FIL-006", "data_offsets [%llu, %llu] run backwards", (unsigned long long)e->begin,
+                (unsigned long long)e->end);
+        nb_err_at(err, NULL, key);
+        return NB_EFORMAT;
+    }
+    if (e->end - e->begin != want) {
+        nb_fail(err, NB_EFORMAT, "st.tensor_size", "FIL-006", "needs %llu bytes (%s %s), data_offsets give %llu", (unsigned long long)want,
+                nb_dtype_info(e->t.dtype)->st, nb_shape_str(dims, sizeof dims, e->t.shape, e->t.rank),
+                (unsigned long long)(e->end - e->begin));
+        nb_err_at(err, NULL, key);
+        return NB_EFORMAT;
+    }
+    e->t.n_bytes = want;
+    e->t.file = s->file;
+    return NB_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const st_entry *x = a, *y = b;
+
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    if (x->end != y->end)
+        return x->end < y->end ? -1 : 1;
+    return strcmp(x->t.name, y->t.name);
+}
+
+/* The sorted ranges must tile [0, data_bytes): no hole, no overlap, nothing missing, nothing left over. */
+static nb_status check_tiling(const st_entry *e, size_t n, uint64_t data_bytes, nb_err *err)
+{
+    uint64_t at = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (e[i].begin != at) {
+            nb_fail(err, NB_EFORMAT, "st.offsets", "FIL-006", "starts at byte %llu, expected %llu: the file has %s",
+                    (unsigned long long)e[i].begin, (unsigned long long)at,
+                    e[i].begin < at ? "overlapping tensors" : "a hole between tensors");
+            nb_err_at(err, NULL, e[i].t.name);
+            return NB_EFORMAT;
+        }
+        at = e[i].end;
+    }
+    if (at > data_bytes) {
+        size_t first = 0;
+        while (e[first].end <= data_bytes)
+            first++;
+        nb_fail(err, NB_EFORMAT, "st.truncated", "FIL-006",
+                "%llu bytes missing, first tensor affected \"%.200s\"; the download is probably incomplete, fetch the file again",
+                (unsigned long long)(at - data_bytes), e[first].t.name);
+        return NB_EFORMAT;
+    }
+    if (at < data_bytes)
+        return nb_fail(err, NB_EFORMAT, "st.trailing_bytes", "FIL-006", "%llu bytes after the last tensor; nothing may follow it",
+                       (unsigned long long)(data_bytes - at));
+    return NB_OK;
+}
+
+/* A pass over the text before it is parsed, so that no hostile header costs more than one scan: well-formed UTF-8, an
+ * object, not too many members, no NUL in a name. */
+static nb_status scan_header(const char *p, size_t n, nb_err *err)
+{
+    size_t i = 0, members = 0, depth = 0;
+    const size_t bad = nb_utf8_bad(p, n);
+
+    if (bad < n)
+        return nb_fail(err, NB_EFORMAT, "st.header_utf8", "FIL-006", "byte %zu of the header is not valid UTF-8", bad);
+    while (i < n && (p[i] == ' ' || p[i] == '\t' || p[i] == '\n' || p[i] == '\r'))
+        i++;
+    if (i == n || p[i] != '{')
+        return nb_fail(err, NB_EFORMAT, "st.header_json", "FIL-006", "the header is not a JSON object: it does not start with '{'");
+    for (; i < n; i++) {
+        if (p[i] == '"') {
+            for (i++; i < n && p[i] != '"'; i++) {
+                if (p[i] != '\\')
+                    continue;
+                if (depth == 1 && n - i > 6 && memcmp(p + i, "\\u0000", 6) == 0)
+                    return nb_fail(err, NB_EFORMAT, "st.name", "FIL-006", "a tensor name holds a NUL character (header byte %zu)", i);
+                i++;
+            }
+        } else if (p[i] == '{' || p[i] == '[') {
+            depth++;
+        } else if ((p[i] == '}' || p[i] == ']') && depth > 0) {
+            depth--;
+        } else if (p[i] == ':' && depth == 1) {
+            members++;
+        }
+    }
+    if (members > NB_LIMIT_TENSORS + 1)
+        return nb_fail(err, NB_ELIMIT, "limit.tensors", "", "%zu tensors, limit %d", members, NB_LIMIT_TENSORS);
+    return NB_OK;
+}
+
+static nb_status parse_json(const char *p, size_t n, nb_json **out, nb_err *err)
+{
+    nb_err e = { 0 };
+    nb_status rc = nb_json_parse(p, n, "st", 128, out, &e);
+
+    if (rc == NB_OK)
+        return NB_OK;
+    if (rc == NB_EFORMAT)
+        return nb_fail(err, rc, strcmp(e.cls, "st.duplicate_key") == 0 ? e.cls : "st.header_json", "FIL-006", "%s", e.what);
+    return nb_fail(err, rc, e.cls, e.rule, "%s", e.what);
+}
+
+static nb_status check_meta(const nb_json *meta, nb_err *err)
+{
+    const char *key;
+
+    if (!meta)
+        return NB_OK;
+    if (nb_json_typeof(meta) != NB_JOBJ)
+        return nb_fail(err, NB_EFORMAT, "st.metadata", "FIL-006", "__metadata__ is not an object of texts");
+    for (size_t i = 0; i < nb_json_len(meta); i++) {
+        if (nb_json_typeof(nb_json_member(meta, i, &key)) != NB_JSTR) {
+            nb_fail(err, NB_EFORMAT, "st.metadata", "FIL-006", "a value of __metadata__ is not a text");
+            nb_err_at(err, NULL, key);
+            return NB_EFORMAT;
+        }
+    }
+    return NB_OK;
+}
+
+/* Views from the parsed header. data: where tensor bytes begin. */
+static nb_status read_entries(st_store *s, const nb_json *root, const unsigned char *data, uint64_t data_bytes, nb_err *err)
+{
+    const size_t n_all = nb_json_len(root);
+    st_entry *e = nb_calloc(n_all ? n_all : 1, sizeof *e);
+    nb_tensor *views;
+    size_t n = 0;
+    nb_status rc = NB_OK;
+
+    if (!e)
+        return nb_enomem(err, "the header");
+    for (size_t i = 0; i < n_all && rc == NB_OK; i++) {
+        const char *key;
+        const nb_json *v = nb_json_member(root, i, &key);
+        if (strcmp(key, "__metadata__") != 0)
+            rc = read_entry(s, key, v, &e[n++], err);
+    }
+    if (rc == NB_OK && n > NB_LIMIT_TENSORS)
+        rc = nb_fail(err, NB_ELIMIT, "limit.tensors", "", "%zu tensors, limit %d", n, NB_LIMIT_TENSORS);
+    if (rc != NB_OK)
+        goto done;
+    qsort(e, n, sizeof *e, by_place);
+    rc = check_tiling(e, n, data_bytes, err);
+    if (rc != NB_OK)
+        goto done;
+    views = nb_arena_calloc(&s->arena, n ? n : 1, sizeof *views);
+    if (!views) {
+        rc = nb_enomem(err, "tensor views");
+        goto done;
+    }
+    for (size_t i = 0; i < n; i++) {
+        views[i] = e[i].t;
+        views[i].data = data + e[i].begin;
+        views[i].index = i;
+    }
+    s->base.tensors = views;
+    s->base.n_tensors = n;
+    s->base.total_bytes = data_bytes;
+done:
+    nb_free(e);
+    return rc;
+}
+
+static nb_status read_header(st_store *s, nb_err *err)
+{
+    const unsigned char *p = s->map.base;
+    const size_t size = s->map.size;
+    const char *foreign;
+    nb_json *root = NULL;
+    uint64_t n;
+    nb_status rc = nb_lfs_check(p, size, err);
+
+    if (rc != NB_OK)
+        return rc;
+    foreign = nb_foreign(p, size);
+    if (foreign)
+        return nb_fail(err, NB_EFORMAT, "fmt.mismatch", "", "expected a safetensors file, found %s", foreign);
+    if (size < 8)
+        return nb_fail(err, NB_EFORMAT, "st.header_too_small", "FIL-006", "the file has %zu bytes, the length field alone needs 8", size);
+    n = nb_le64(p);
+    if (n > MAX_HEADER)
+        return nb_fail(err, NB_ELIMIT, "st.header_too_large", "FIL-006", "header of %llu bytes, limit %d", (unsigned long long)n,
+                       MAX_HEADER);
+    if (n > size - 8)
+        return nb_fail(err, NB_EFORMAT, "st.header_length", "FIL-006",
+                       "header of %llu bytes in a file of %zu; the download is probably incomplete", (unsigned long long)n, size);
+    rc = scan_header((const char *)p + 8, (size_t)n, err);
+    if (rc == NB_OK)
+        rc = parse_json((const char *)p + 8, (size_t)n, &root, err);
+    if (rc == NB_OK && nb_json_typeof(root) != NB_JOBJ)
+        rc = nb_fail(err, NB_EFORMAT, "st.header_json", "FIL-006", "the header is not a JSON object");
+    if (rc == NB_OK)
+        rc = check_meta(nb_json_get(root, "__metadata__"), err);
+    if (rc == NB_OK)
+        rc = read_entries(s, root, p + 8 + n, size - 8 - n, err);
+    if (rc == NB_OK && nb_json_get(root, "__metadata__")) {
+        s->meta = nb_json_copy(nb_json_get(root, "__metadata__"));
+        if (!s->meta)
+            rc = nb_enomem(err, "the metadata");
+        s->base.meta = s->meta;
+    }
+    nb_json_free(root);
+    return rc;
+}
+
+nb_status nb_st_open(const char *path, nb_store **out, nb_err *err)
+{
+    st_store *s = nb_calloc(1, sizeof *s);
+    const char **files;
+    size_t dup;
+    nb_status rc;
+
+    *out = NULL;
+    if (!s)
+        return nb_enomem(err, "a safetensors file");
+    s->base.ops = &st_ops;
+    s->base.kind = "safetensors";
+    s->map.fd = -1;
+    rc = nb_map_open(&s->map, path, err);
+    if (rc != NB_OK)
+        goto done;
+    rc = nb_stamp_take(&s->stamp, &s->map, err);
+    if (rc != NB_OK)
+        goto done;
+    files = nb_arena_alloc(&s->arena, sizeof *files);
+    s->file = nb_arena_strdup(&s->arena, path);
+    if (!files || !s->file) {
+        rc = nb_enomem(err, "a file name");
+        goto done;
+    }
+    files[0] = s->file;
+    s->base.path = s->file;
+    s->base.files = files;
+    s->base.n_files = 1;
+    rc = read_header(s, err);
+    if (rc == NB_OK)
+        rc = nb_store_index(&s->base, &dup, err); /* JSON keys: no two are equal */
+    if (rc != NB_OK)
+        goto done;
+    *out = &s->base;
+    s = NULL;
+done:
+    nb_err_at(err, path, NULL);
+    if (s)
+        st_close(&s->base);
+    return rc;
+}
