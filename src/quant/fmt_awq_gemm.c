@@ -98,7 +98,7 @@ static nb_status find_outputs(const nb_linear *lin, uint64_t *n, nb_err *err)
         return nb_rule_hit(NULL, err, "SHP-003", w->file, name,
                            "%s: %" PRIu64 " outputs cannot fill whole 32-bit words at %u bits (needs a multiple of %d).", name, cols,
                            lin->spec.bits, PER_WORD);
-    if (cols && words * 32 % cols == 0 && words * 32 / cols >= 2 && words * 32 / cols <= 8)
+    if (cols && words * 32 % cols == 0 && words * 32 / cols >= 2 && words * 32 / cols <= 8 && words * 32 / cols != lin->spec.bits)
         return nb_rule_hit(NULL, err, "CFG-006", w->file, name,
                            "Config says %u-bit, but %s.qweight has %" PRIu64 " words for %" PRIu64 " values, which only fits %" PRIu64
                            "-bit.",

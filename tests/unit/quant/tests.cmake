@@ -1,0 +1,5 @@
+nb_test(quant test_awq_gemm.c)
+nb_test(quant test_scan.c)
+nb_test(quant test_qconfig.c)
+nb_test(quant test_tables.c)
+nb_test(quant test_golden.c LIBS nb_io)
