@@ -1,0 +1,33 @@
+/* check.h - `nibble check`: every rule of formats 7 that applies to a safetensors checkpoint, over every byte.
+ *
+ * Order (hardening U-04): container, configuration, names, shapes, values. Container failures end the call with their
+ * own status; everything behind is a finding. Findings do not depend on the number of threads. */
+#ifndef NB_JOB_CHECK_H
+#define NB_JOB_CHECK_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "tensor/report.h"
+
+typedef struct nb_check_opts {
+    nb_pool *pool; /* NULL: one thread */
+    const nb_host *host;
+} nb_check_opts;
+
+typedef struct nb_check_sum {
+    char format[32]; /* "awq-gemm"; "" when nothing is quantized */
+    unsigned bits;
+    int64_t group_size;
+    size_t n_linears, n_tensors, n_files;
+    uint64_t n_bytes; /* tensor bytes read */
+} nb_check_sum;
+
+/* Check a directory, file or index. Findings go to the caller's report.
+ * Returns NB_OK when no rule of severity reject failed, NB_NO when one did; NB_EOPEN, NB_EFORMAT, NB_EUNSUPPORTED,
+ * NB_ELIMIT, NB_EREAD, NB_ENOMEM, NB_ECANCELED with err filled when it could not be judged. */
+nb_status nb_check(const char *path, const nb_check_opts *o, nb_report *report, nb_check_sum *sum, nb_err *err);
+
+#endif

@@ -1,0 +1,270 @@
+/* check_names.c - what the architecture needs against what is stored (formats 7.3, SHP-013, SHP-014). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/strmap.h"
+#include "job/check_priv.h"
+
+typedef struct names_job {
+    nb_checker *c;
+    nb_strmap *used; /* tensors that the architecture asked for */
+    nb_err *err;
+} names_job;
+
+static nb_status use(const names_job *j, const nb_tensor *t)
+{
+    if (t && nb_strmap_put(j->used, t->name, t->name_len, 1, NULL) != NB_OK)
+        return nb_enomem(j->err, "the list of used tensors");
+    return NB_OK;
+}
+
+static const nb_tensor *find2(const nb_store *s, const char *a, const char *b)
+{
+    char name[384];
+
+    snprintf(name, sizeof name, "%s%s", a, b);
+    return nb_store_find(s, name);
+}
+
+static const char *arch_name(const nb_checker *c)
+{
+    return c->cfg.class_name[0] ? c->cfg.class_name : c->cfg.model_type;
+}
+
+/* Is part of a broken linear here (scan left it out and has told why)? */
+static bool any_packed(const nb_store *s, const char *name)
+{
+    return find2(s, name, ".qweight") || find2(s, name, ".qzeros") || find2(s, name, ".scales");
+}
+
+/* A matrix stored in another cut: q, k, v as one, or gate and up. */
+static const char *fused_name(const nb_store *s, const char *name, char *out, size_t cap)
+{
+    static const char *const pairs[][2] = { { "q_proj", "qkv_proj" },
+                                            { "k_proj", "qkv_proj" },
+                                            { "v_proj", "qkv_proj" },
+                                            { "gate_proj", "gate_up_proj" },
+                                            { "up_proj", "gate_up_proj" } };
+    const char *leaf = strrchr(name, '.');
+
+    for (size_t i = 0; leaf && i < NB_LEN(pairs); i++) {
+        if (strcmp(leaf + 1, pairs[i][0]) != 0)
+            continue;
+        snprintf(out, cap, "%.*s.%s", (int)(leaf - name), name, pairs[i][1]);
+        if (find2(s, out, ".weight") || find2(s, out, ".qweight"))
+            return out;
+    }
+    return NULL;
+}
+
+/* One vector or plain matrix of the architecture. rows 0: a vector of cols. */
+static nb_status need_plain(const names_job *j, const char *name, size_t rows, size_t cols)
+{
+    const nb_tensor *t = nb_store_find(j->c->store, name);
+    const uint64_t want[2] = { rows ? rows : cols, cols };
+    char a[64], b[64], module[256];
+    const char *dot = strrchr(name, '.');
+
+    snprintf(module, sizeof module, "%.*s", dot ? (int)(dot - name) : (int)strlen(name), name);
+    if (!t)
+        return nb_rule_hit(j->c->report, j->err, "NAM-003", "", module, "%s is required by %s but has no tensors.", module,
+                           arch_name(j->c));
+    if (t->rank != (rows ? 2u : 1u) || t->shape[0] != want[0] || (rows && t->shape[1] != want[1])) {
+        nb_status rc = nb_rule_hit(j->c->report, j->err, "SHP-013", t->file, module, "%s is %s, but config.json implies %s.", module,
+                                   nb_shape_str(a, sizeof a, t->shape, t->rank), nb_shape_str(b, sizeof b, want, rows ? 2 : 1));
+        if (rc != NB_OK)
+            return rc;
+    }
+    return use(j, t);
+}
+
+static nb_status check_size(const names_job *j, const char *file, const char *name, uint64_t n, uint64_t k, size_t want_n, size_t want_k)
+{
+    if (n == want_n && k == want_k)
+        return NB_OK;
+    return nb_rule_hit(j->c->report, j->err, "SHP-013", file, name, "%s is %" PRIu64 "x%" PRIu64 ", but config.json implies %zux%zu.", name,
+                       n, k, want_n, want_k);
+}
+
+/* Legal shapes that other consumers refuse (formats 3.1). */
+static nb_status check_friendly(const names_job *j, const nb_linear *lin, const char *name)
+{
+    if (lin->n % 32 != 0)
+        return nb_rule_hit(j->c->report, j->err, "SHP-014", lin->parts[0]->file, name, "%s: works here; AutoAWQ needs outputs %% 32 = 0.",
+                           name);
+    if (lin->n % 64 != 0 || lin->k % 128 != 0)
+        return nb_rule_hit(j->c->report, j->err, "SHP-014", lin->parts[0]->file, name,
+                           "%s: works here; the Marlin kernel of vLLM needs outputs %% 64 = 0 and inputs %% 128 = 0.", name);
+    return NB_OK;
+}
+
+/* body: a linear of a decoder layer, which quantizers pack unless told not to. */
+static nb_status need_linear(const names_job *j, const char *name, size_t want_n, size_t want_k, bool body)
+{
+    const nb_linear *lin = nb_scan_find(&j->c->scan, name);
+    const nb_tensor *w = find2(j->c->store, name, ".weight");
+    char other[320];
+    bool whole;
+    nb_status rc;
+
+    if ((rc = use(j, w)) != NB_OK || (rc = use(j, find2(j->c->store, name, ".bias"))) != NB_OK)
+        return rc;
+    for (size_t p = 0; lin && p < NB_MAX_PARTS; p++)
+        if ((rc = use(j, lin->parts[p])) != NB_OK)
+            return rc;
+    if (lin) {
+        if ((rc = check_size(j, lin->parts[0]->file, name, lin->n, lin->k, want_n, want_k)) != NB_OK)
+            return rc;
+        return check_friendly(j, lin, name);
+    }
+    if (w && !any_packed(j->c->store, name)) {
+        if (w->rank != 2)
+            return nb_rule_hit(j->c->report, j->err, "SHP-015", w->file, name, "weight has %u dimensions, expected 2.", w->rank);
+        if ((rc = check_size(j, w->file, name, w->shape[0], w->shape[1], want_n, want_k)) != NB_OK)
+            return rc;
+        /* `dynamic` patterns may exclude it; they are not compared */
+        if (body && j->c->scan.n_linears && j->c->has_qcfg && !j->c->qcfg.dynamic && !nb_qconfig_skip(&j->c->qcfg, name, &whole))
+            return nb_rule_hit(
+                j->c->report, j->err, "CFG-015", w->file, name,
+                "%s is not quantized in the files, but no modules_to_not_convert entry says so. Loaders that trust the config "
+                "will look for %s.qweight.",
+                name, name);
+        return NB_OK;
+    }
+    if (any_packed(j->c->store, name)) /* broken; told by the scan */
+        return NB_OK;
+    if (fused_name(j->c->store, name, other, sizeof other))
+        return nb_rule_hit(j->c->report, j->err, "NAM-005", "", name,
+                           "%s expects %s, files contain %s. Fused and split projections are different tensors.", arch_name(j->c), name,
+                           other);
+    return nb_rule_hit(j->c->report, j->err, "NAM-003", "", name, "%s is required by %s but has no tensors.", name, arch_name(j->c));
+}
+
+/* Linears that other engines run as one matrix: all alike, or NAM-006. */
+static nb_status check_fused(const names_job *j, size_t layer, const nb_op *op)
+{
+    char name[320], detail[160] = "";
+    const nb_linear *first = NULL;
+    bool differs = false;
+    size_t n = 0;
+
+    for (size_t i = 0; i < 3 && op->roles[i] != NB_ROLE_NONE; i++, n++) {
+        const nb_linear *lin = nb_scan_find(&j->c->scan, nb_plan_linear(&j->c->plan, layer, op->roles[i], name, sizeof name));
+        char one[48] = "16 bit";
+        if (i == 0)
+            first = lin;
+        else if (!lin != !first || (lin && (lin->spec.bits != first->spec.bits || lin->g != first->g)))
+            differs = true;
+        if (lin)
+            snprintf(one, sizeof one, "%u bit group %zu", lin->spec.bits, lin->g);
+        snprintf(detail + strlen(detail), sizeof detail - strlen(detail), "%s%s %s", i ? ", " : "", strrchr(name, '.') + 1, one);
+    }
+    if (n < 2 || !differs)
+        return NB_OK;
+    snprintf(name, sizeof name, "%slayers.%zu", j->c->plan.prefix, layer);
+    return nb_rule_hit(j->c->report, j->err, "NAM-006", "", name,
+                       "q, k and v (or gate and up) of layer %zu are not quantized alike (%s); vLLM fuses them and will refuse to load.",
+                       layer, detail);
+}
+
+static nb_status check_layer(const names_job *j, size_t layer)
+{
+    const nb_plan *p = &j->c->plan;
+    char name[320];
+    nb_status rc = NB_OK;
+
+    for (size_t i = 0; rc == NB_OK && i < p->n_ops; i++) {
+        const nb_op *op = &p->ops[i];
+        if (op->kind == NB_OP_NORM)
+            rc = need_plain(j, nb_plan_vec(p, layer, op->vec, name, sizeof name), 0, nb_plan_vec_size(p, op->vec));
+        if (op->kind == NB_OP_QKNORM) {
+            rc = need_plain(j, nb_plan_vec(p, layer, NB_VEC_QN, name, sizeof name), 0, nb_plan_vec_size(p, NB_VEC_QN));
+            if (rc == NB_OK)
+                rc = need_plain(j, nb_plan_vec(p, layer, NB_VEC_KN, name, sizeof name), 0, nb_plan_vec_size(p, NB_VEC_KN));
+        }
+        if (op->kind != NB_OP_LINEAR)
+            continue;
+        for (size_t r = 0; rc == NB_OK && r < 3 && op->roles[r] != NB_ROLE_NONE; r++) {
+            size_t n, k;
+            nb_plan_linear_size(p, op->roles[r], &n, &k);
+            rc = need_linear(j, nb_plan_linear(p, layer, op->roles[r], name, sizeof name), n, k, true);
+        }
+        if (rc == NB_OK)
+            rc = check_fused(j, layer, op);
+    }
+    return rc;
+}
+
+/* Tensors that programs write and nobody reads (models 4). */
+static bool ignored(const nb_tensor *t, size_t n_layers)
+{
+    static const char *const ends[] = { ".rotary_emb.inv_freq", ".attn.bias", ".masked_bias", ".k_scale", ".v_scale" };
+    const char *at = strstr(t->name, "layers.");
+
+    for (size_t i = 0; i < NB_LEN(ends); i++) {
+        const size_t n = strlen(ends[i]);
+        if (t->name_len >= n && strcmp(t->name + t->name_len - n, ends[i]) == 0)
+            return true;
+    }
+    return at && strtoull(at + 7, NULL, 10) >= n_layers; /* layers behind the last: multi-token prediction */
+}
+
+static nb_status check_unknown(const names_job *j)
+{
+    const nb_store *s = j->c->store;
+    const nb_tensor *first = NULL;
+    char text[NB_ESC_CAP];
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        const nb_tensor *t = &s->tensors[i];
+        char module[256];
+        const char *dot = strrchr(t->name, '.');
+        uint64_t one;
+        if (nb_strmap_get(j->used, t->name, t->name_len, &one) || ignored(t, j->c->cfg.n_layers))
+            continue;
+        if (dot && (size_t)(dot - t->name) < sizeof module) { /* parts of a broken linear are told elsewhere */
+            snprintf(module, sizeof module, "%.*s", (int)(dot - t->name), t->name);
+            if (any_packed(s, module) && !nb_scan_find(&j->c->scan, module))
+                continue;
+        }
+        first = first ? first : t;
+        n++;
+    }
+    if (!n)
+        return NB_OK;
+    return nb_rule_hit(j->c->report, j->err, "NAM-004", first->file, NULL, "%zu unknown tensors (first: %s).", n,
+                       nb_esc(text, sizeof text, first->name, first->name_len));
+}
+
+nb_status nb_check_names(nb_checker *c, nb_err *err)
+{
+    names_job j = { .c = c, .err = err };
+    char name[320];
+    nb_status rc;
+
+    if (!c->has_plan)
+        return NB_OK;
+    j.used = nb_strmap_new(c->store->n_tensors);
+    if (!j.used)
+        return nb_enomem(err, "the list of used tensors");
+    snprintf(name, sizeof name, "%sembed_tokens.weight", c->plan.prefix);
+    if (c->cfg.tie_embeddings && !nb_store_find(c->store, name) && c->plan.head[0]) /* only the head is stored */
+        rc = NB_OK;
+    else
+        rc = need_plain(&j, name, c->cfg.vocab, c->cfg.d_model);
+    for (size_t l = 0; rc == NB_OK && l < c->cfg.n_layers; l++)
+        rc = check_layer(&j, l);
+    snprintf(name, sizeof name, "%snorm.weight", c->plan.prefix);
+    if (rc == NB_OK)
+        rc = need_plain(&j, name, 0, c->cfg.d_model);
+    if (rc == NB_OK && c->plan.head[0])
+        rc = need_linear(&j, c->plan.head, c->cfg.vocab, c->cfg.d_model, false);
+    if (rc == NB_OK)
+        rc = check_unknown(&j);
+    nb_strmap_free(j.used);
+    return rc;
+}

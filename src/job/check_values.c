@@ -1,0 +1,376 @@
+/* check_values.c - every byte of every tensor: scales, codes, zero points, plain values (formats 7.5, CFG-012, CFG-013).
+ *
+ * Work is cut into pieces that fill one result each; results are judged in store order afterwards, so findings do not
+ * depend on the number of threads. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/mem.h"
+#include "job/check_priv.h"
+
+enum {
+    PIECE_BYTES = 4 << 20, /* of a plain or packed tensor */
+    BATCH = 64             /* pieces between two progress reports */
+};
+
+typedef enum piece_kind { PIECE_PLAIN, PIECE_SCALES, PIECE_CODES, PIECE_ZEROS } piece_kind;
+
+typedef struct piece {
+    piece_kind kind;
+    const nb_tensor *t;
+    const nb_linear *lin; /* NULL for plain */
+    uint64_t begin, end;  /* elements */
+    /* results */
+    uint64_t n_bad, first_bad;            /* NaN, Inf                                   */
+    uint64_t n_zero, n_neg, n_sub, n_big; /* scales                                     */
+    bool row_zero;                        /* an output without any non-zero scale        */
+    bool no_memory;
+    uint32_t word;  /* first word                                  */
+    bool same;      /* all words equal `word`                      */
+    unsigned seen;  /* bit v: code v occurs                        */
+    uint64_t n_off; /* zero points other than the middle           */
+} piece;
+
+static bool not_finite16(uint16_t h, nb_dtype t)
+{
+    return t == NB_DT_F16 ? (h & 0x7c00u) == 0x7c00u : (h & 0x7f80u) == 0x7f80u;
+}
+
+static void scan_plain(piece *p)
+{
+    const unsigned char *at = p->t->data;
+
+    for (uint64_t i = p->begin; i < p->end; i++) {
+        bool bad;
+        if (p->t->dtype == NB_DT_F32)
+            bad = (nb_le32(at + 4 * i) & 0x7f800000u) == 0x7f800000u;
+        else if (p->t->dtype == NB_DT_F64)
+            bad = (nb_le64(at + 8 * i) & 0x7ff0000000000000u) == 0x7ff0000000000000u;
+        else
+            bad = not_finite16(nb_le16(at + 2 * i), p->t->dtype);
+        if (bad && p->n_bad++ == 0)
+            p->first_bad = i;
+    }
+}
+
+/* A whole scales tensor [groups][n]: one piece, since outputs must be seen over all groups. */
+static void scan_scales(piece *p)
+{
+    const size_t n = p->lin->n, gn = p->lin->k / p->lin->g, item = nb_dtype_info(p->t->dtype)->bits / 8;
+    uint8_t *alive = nb_calloc(n, 1);
+    float row[512];
+
+    if (!alive) {
+        p->no_memory = true;
+        return;
+    }
+    for (size_t g = 0; g < gn; g++)
+        for (size_t o = 0; o < n; o += NB_LEN(row)) {
+            const size_t w = n - o < NB_LEN(row) ? n - o : NB_LEN(row);
+            nb_to_f32(row, p->t->data + (g * n + o) * item, p->t->dtype, w);
+            for (size_t i = 0; i < w; i++) {
+                const float s = row[i];
+                if (!isfinite(s)) {
+                    if (p->n_bad++ == 0)
+                        p->first_bad = g * n + o + i;
+                    continue;
+                }
+                alive[o + i] |= s != 0;
+                p->n_zero += s == 0;
+                p->n_neg += s < 0;
+                p->n_sub += p->t->dtype == NB_DT_F16 && s != 0 && fabsf(s) < 6.103515625e-5f;
+                p->n_big += fabsf(s) * 15 > 65504;
+            }
+        }
+    for (size_t o = 0; o < n; o++)
+        p->row_zero = p->row_zero || !alive[o];
+    nb_free(alive);
+}
+
+static void scan_words(piece *p)
+{
+    const unsigned char *at = p->t->data;
+    unsigned seen = 0;
+    uint32_t diff = 0;
+
+    p->word = nb_le32(at + 4 * p->begin);
+    for (uint64_t i = p->begin; i < p->end; i++) {
+        const uint32_t w = nb_le32(at + 4 * i);
+        diff |= w ^ p->word;
+        if (p->kind == PIECE_ZEROS) {
+            if (w != 0x88888888u)
+                for (unsigned b = 0; b < 32; b += 4)
+                    p->n_off += (w >> b & 15) != 8;
+        } else if (seen != 0xffff) {
+            for (unsigned b = 0; b < 32; b += 4)
+                seen |= 1u << (w >> b & 15);
+        }
+    }
+    p->same = diff == 0;
+    p->seen = seen;
+}
+
+static void run_pieces(void *ctx, size_t begin, size_t end, int thread)
+{
+    piece *p = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        switch (p[i].kind) {
+        case PIECE_PLAIN:
+            scan_plain(&p[i]);
+            break;
+        case PIECE_SCALES:
+            scan_scales(&p[i]);
+            break;
+        default:
+            scan_words(&p[i]);
+        }
+}
+
+typedef struct pieces {
+    piece *p;
+    size_t n, cap;
+    nb_err *err;
+} pieces;
+
+static nb_status add_piece(pieces *v, piece_kind kind, const nb_tensor *t, const nb_linear *lin, uint64_t begin, uint64_t end)
+{
+    if (v->n == v->cap) {
+        const size_t cap = v->cap ? 2 * v->cap : 256;
+        piece *p = cap > SIZE_MAX / sizeof *p ? NULL : nb_realloc(v->p, cap * sizeof *p);
+        if (!p)
+            return nb_enomem(v->err, "the pieces to check");
+        v->p = p;
+        v->cap = cap;
+    }
+    v->p[v->n++] = (piece){ .kind = kind, .t = t, .lin = lin, .begin = begin, .end = end };
+    return NB_OK;
+}
+
+static nb_status cut(pieces *v, piece_kind kind, const nb_tensor *t, const nb_linear *lin, bool whole)
+{
+    const uint64_t item = nb_dtype_info(t->dtype)->bits / 8, n = t->n_bytes / item, step = PIECE_BYTES / item;
+    nb_status rc = NB_OK;
+
+    if (whole)
+        return n ? add_piece(v, kind, t, lin, 0, n) : NB_OK;
+    for (uint64_t at = 0; rc == NB_OK && at < n; at += step)
+        rc = add_piece(v, kind, t, lin, at, n - at < step ? n : at + step);
+    return rc;
+}
+
+static bool is_float(nb_dtype t)
+{
+    return t == NB_DT_F16 || t == NB_DT_BF16 || t == NB_DT_F32 || t == NB_DT_F64;
+}
+
+/* All pieces, in store order; parts of linears are told from plain tensors by their module. */
+static nb_status cut_all(const nb_checker *c, pieces *v)
+{
+    nb_status rc = NB_OK;
+    nb_buf name = { 0 };
+
+    for (size_t i = 0; rc == NB_OK && i < c->store->n_tensors; i++) {
+        const nb_tensor *t = &c->store->tensors[i];
+        const char *dot = strrchr(t->name, '.');
+        const nb_linear *lin = NULL;
+        if (!t->data || t->n_bytes == 0)
+            continue;
+        if (dot) {
+            name.n = 0;
+            nb_buf_put(&name, t->name, (size_t)(dot - t->name));
+            if (name.failed)
+                rc = nb_enomem(v->err, "a module name");
+            else
+                lin = nb_scan_find(&c->scan, name.p);
+        }
+        if (rc != NB_OK)
+            break;
+        if (lin && t == lin->parts[0])
+            rc = cut(v, PIECE_CODES, t, lin, false);
+        else if (lin && t == lin->parts[1])
+            rc = cut(v, PIECE_ZEROS, t, lin, false);
+        else if (lin && t == lin->parts[2])
+            rc = cut(v, PIECE_SCALES, t, lin, true);
+        else if (is_float(t->dtype))
+            rc = cut(v, PIECE_PLAIN, t, lin, false);
+    }
+    nb_buf_clear(&name);
+    return rc;
+}
+
+/* Add up the pieces of one tensor, [*i, ...) in v; *i moves behind them. */
+static piece sum_tensor(const pieces *v, size_t *i)
+{
+    piece s = v->p[(*i)++];
+
+    for (; *i < v->n && v->p[*i].t == s.t; ++*i) {
+        const piece *p = &v->p[*i];
+        if (!s.n_bad && p->n_bad)
+            s.first_bad = p->first_bad;
+        s.n_bad += p->n_bad;
+        s.n_off += p->n_off;
+        s.seen |= p->seen;
+        s.same = s.same && p->same && p->word == s.word;
+        s.end = p->end;
+    }
+    return s;
+}
+
+/* |w| > 65504: count exactly; called only when a scale is large enough. */
+static nb_status count_big(const nb_linear *lin, uint64_t *n_big, nb_err *err)
+{
+    const size_t stripe = 64;
+    nb_qlin q = { 0 };
+    nb_status rc = NB_OK;
+
+    *n_big = 0;
+    for (size_t n0 = 0; rc == NB_OK && n0 < lin->n; n0 += stripe) {
+        const size_t n = lin->n - n0 < stripe ? lin->n - n0 : stripe;
+        nb_qlin_clear(&q);
+        if ((rc = nb_qlin_init(&q, n, lin->k, lin->g, lin->spec.bits, err)) != NB_OK ||
+            (rc = lin->format->unpack(lin, n0, &q, err)) != NB_OK)
+            break;
+        for (size_t o = 0; o < n; o++)
+            for (size_t k = 0; k < lin->k; k++) {
+                const size_t g = o * q.n_groups + k / lin->g;
+                *n_big += fabsf((float)(q.codes[o * lin->k + k] - q.zeros[g]) * q.scales[g]) > 65504;
+            }
+    }
+    nb_qlin_clear(&q);
+    return rc;
+}
+
+static nb_status judge_scales(nb_checker *c, const piece *p, nb_err *err)
+{
+    const char *file = p->t->file, *name = p->t->name;
+    const uint64_t total = p->end;
+    const double percent = total ? 100.0 * (double)p->n_zero / (double)total : 0;
+    uint64_t n_big;
+    nb_status rc = NB_OK;
+
+    if (p->no_memory)
+        return nb_enomem(err, "the check of a scales tensor");
+    if (p->n_bad)
+        rc = nb_rule_hit(c->report, err, "VAL-001", file, name,
+                         "%" PRIu64 " scales are not finite (first at group %" PRIu64 ", output %" PRIu64 ").", p->n_bad,
+                         p->first_bad / p->lin->n, p->first_bad % p->lin->n);
+    if (rc == NB_OK && p->n_zero && p->row_zero)
+        rc = nb_rule_hit(c->report, err, "VAL-002", file, name, "%" PRIu64 " scales are zero, which erases %.3g%% of the layer.%s",
+                         p->n_zero, percent, p->n_zero == total ? " The tensor was never filled." : "");
+    else if (rc == NB_OK && p->n_zero)
+        rc = nb_rule_warn(c->report, "VAL-002", file, name, "%" PRIu64 " scales are zero, which erases %.3g%% of the layer.", p->n_zero,
+                          percent);
+    if (rc == NB_OK && p->n_neg)
+        rc = nb_rule_hit(c->report, err, "VAL-003", file, name,
+                         "%" PRIu64 " scales are negative. Valid arithmetic, but only AutoRound writes such files.", p->n_neg);
+    if (rc == NB_OK && p->n_sub)
+        rc = nb_rule_hit(c->report, err, "VAL-004", file, name,
+                         "%" PRIu64 " scales are subnormal in float16; some GPUs flush them to zero.", p->n_sub);
+    if (rc == NB_OK && p->n_big && !p->n_bad && (rc = count_big(p->lin, &n_big, err)) == NB_OK && n_big)
+        rc = nb_rule_hit(c->report, err, "VAL-009", file, name, "%" PRIu64 " weights exceed the float16 range.", n_big);
+    return rc;
+}
+
+static nb_status judge_codes(nb_checker *c, const piece *p, nb_err *err)
+{
+    unsigned lo = 0, hi = 15, bits = 1;
+
+    if (p->same && p->end > 1)
+        return nb_rule_hit(c->report, err, "VAL-008", p->t->file, p->t->name,
+                           "%s is constant (%08" PRIX32 "); the layer carries no weights.", "qweight", p->word);
+    while (!(p->seen >> lo & 1))
+        lo++;
+    while (!(p->seen >> hi & 1))
+        hi--;
+    if (p->end < 64 || (hi > 7 && lo < 8)) /* too few words say nothing */
+        return NB_OK;
+    while ((hi - lo) >> bits)
+        bits++;
+    return nb_rule_hit(c->report, err, "VAL-015", p->t->file, p->t->name,
+                       "Only codes %u..%u occur in qweight; it may hold %u-bit data or signed codes.", lo, hi, bits);
+}
+
+static nb_status judge_plain(nb_checker *c, const piece *p, nb_err *err)
+{
+    char name[NB_ESC_CAP];
+
+    if (!p->n_bad)
+        return NB_OK;
+    nb_esc(name, sizeof name, p->t->name, p->t->name_len);
+    return nb_rule_hit(c->report, err, "VAL-010", p->t->file, name, "%s contains %" PRIu64 " non-finite values.", name, p->n_bad);
+}
+
+/* Declared symmetry against all stored zero points of the model. */
+static nb_status judge_zeros(nb_checker *c, uint64_t n_off, uint64_t total, nb_err *err)
+{
+    if (!total || !c->has_qcfg)
+        return NB_OK;
+    if (c->qcfg.spec.sym && n_off)
+        return nb_rule_hit(c->report, err, "CFG-012", c->qsource, "zero_point",
+                           "Config says symmetric, but %.3g%% of zero points differ from 8. The stored zero points are used.",
+                           100.0 * (double)n_off / (double)total);
+    if (!c->qcfg.spec.sym && !n_off)
+        return nb_rule_hit(c->report, err, "CFG-013", c->qsource, "zero_point",
+                           "Config says asymmetric, but every zero point is 8; this checkpoint is symmetric.");
+    return NB_OK;
+}
+
+static nb_status run_all(nb_checker *c, pieces *v, nb_err *err)
+{
+    uint64_t done = 0;
+
+    for (size_t i = 0; i < v->n; i += BATCH) {
+        const size_t n = v->n - i < BATCH ? v->n - i : BATCH;
+        if (nb_cancelled(c->o->host))
+            return nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request");
+        nb_parallel_for(c->o->pool, n, 1, run_pieces, v->p + i);
+        for (size_t x = i; x < i + n; x++) {
+            const piece *p = &v->p[x];
+            done += (p->end - p->begin) * (nb_dtype_info(p->t->dtype)->bits / 8);
+            if (x + 1 == v->n || v->p[x + 1].t != p->t)
+                nb_store_drop(c->store, p->t);
+        }
+        nb_report_progress(
+            c->o->host,
+            &(nb_progress){
+                .what = "check", .item = v->p[i + n - 1].t->name, .unit = "bytes", .done = done, .total = c->store->total_bytes });
+    }
+    return nb_store_still(c->store, err);
+}
+
+nb_status nb_check_values(nb_checker *c, nb_err *err)
+{
+    pieces v = { .err = err };
+    uint64_t n_off = 0, n_zeros = 0;
+    nb_status rc = cut_all(c, &v);
+
+    if (rc == NB_OK)
+        rc = run_all(c, &v, err);
+    for (size_t i = 0; rc == NB_OK && i < v.n;) {
+        const piece s = sum_tensor(&v, &i);
+        switch (s.kind) {
+        case PIECE_PLAIN:
+            rc = judge_plain(c, &s, err);
+            break;
+        case PIECE_SCALES:
+            rc = judge_scales(c, &s, err);
+            break;
+        case PIECE_CODES:
+            rc = judge_codes(c, &s, err);
+            break;
+        case PIECE_ZEROS:
+            n_off += s.n_off;
+            n_zeros += s.end * 8;
+            break;
+        }
+    }
+    if (rc == NB_OK)
+        rc = judge_zeros(c, n_off, n_zeros, err);
+    nb_free(v.p);
+    return rc;
+}
