@@ -44,7 +44,7 @@ static inline float nb_tanhf(float x)
     return a < 0.625f ? near : copysignf(far, x);
 }
 
-/* Normal distribution function, (1 + erf(x / sqrt 2)) / 2, within 3e-7 relative for x > -1 and 2e-6 down to -7; 0 below.
+/* Normal distribution function, (1 + erf(x / sqrt 2)) / 2, within 3e-7 relative for x > -1 and 4e-6 down to -7; 0 below.
  * Near 0 from erf(z) = z*p(z^2), else from erfc(|z|) = exp(h(|z|) - z^2), so that the lower tail keeps its digits. */
 static inline float nb_normf(float x)
 {

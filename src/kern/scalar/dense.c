@@ -52,25 +52,30 @@ void nb_pack_dense_scalar(nb_dense *p, size_t row0, const void *src, size_t rows
     }
 }
 
-/* 64 outputs of one token. */
-static void strip(float *y, const nb_dense *w, size_t s, const float *x)
+/* Inputs [k0, k1) of strip s as f32. */
+static void widen(float *out, const nb_dense *w, size_t s, size_t k0, size_t k1)
 {
-    for (size_t k0 = 0; k0 < w->k; k0 += NB_DENSE_BLOCK) {
-        const size_t k1 = w->k - k0 < NB_DENSE_BLOCK ? w->k : k0 + NB_DENSE_BLOCK;
-        float acc[NB_STRIP] = { 0 };
-        for (size_t i = k0; i < k1; i++)
-            for (size_t r = 0; r < NB_STRIP; r++)
-                acc[r] = fmaf(element(w, (s * w->k + i) * NB_STRIP + r), x[i], acc[r]);
-        for (size_t r = 0; r < NB_STRIP; r++)
-            y[r] = k0 == 0 ? acc[r] : y[r] + acc[r];
-    }
+    for (size_t i = 0; i < (k1 - k0) * NB_STRIP; i++)
+        out[i] = element(w, (s * w->k + k0) * NB_STRIP + i);
 }
 
 void nb_gemm_dense_scalar(const nb_dense *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1)
 {
+    float wide[NB_DENSE_BLOCK * NB_STRIP];
+
     for (size_t s = s0; s < s1; s++)
-        for (size_t i = 0; i < m; i++)
-            strip(y + i * ldy + s * NB_STRIP, w, s, x + i * ldx);
+        for (size_t k0 = 0; k0 < w->k; k0 += NB_DENSE_BLOCK) {
+            const size_t k1 = w->k - k0 < NB_DENSE_BLOCK ? w->k : k0 + NB_DENSE_BLOCK;
+            widen(wide, w, s, k0, k1);
+            for (size_t i = 0; i < m; i++) {
+                float acc[NB_STRIP] = { 0 }, *out = y + i * ldy + s * NB_STRIP;
+                for (size_t c = k0; c < k1; c++)
+                    for (size_t r = 0; r < NB_STRIP; r++)
+                        acc[r] = fmaf(wide[(c - k0) * NB_STRIP + r], x[i * ldx + c], acc[r]);
+                for (size_t r = 0; r < NB_STRIP; r++)
+                    out[r] = k0 == 0 ? acc[r] : out[r] + acc[r];
+            }
+        }
 }
 
 void nb_row_dense_scalar(const nb_dense *w, size_t n, float *out)
