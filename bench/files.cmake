@@ -2,3 +2,13 @@
 add_executable(nibble_gen_model tests/gen/gen_model.c)
 target_compile_options(nibble_gen_model PRIVATE ${NB_WARN})
 target_link_libraries(nibble_gen_model PRIVATE nb_io)
+
+# nb_bench_kern [threads [table]]: kernels beside read bandwidth and arithmetic peak. Not built by default.
+add_executable(nb_bench_kern EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/bench_kern.c)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
+  target_sources(nb_bench_kern PRIVATE ${CMAKE_CURRENT_LIST_DIR}/peak_vnni.c)
+  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/peak_vnni.c PROPERTIES COMPILE_OPTIONS "-mavx512f;-mavx512vnni")
+endif()
+target_compile_options(nb_bench_kern PRIVATE ${NB_WARN})
+target_include_directories(nb_bench_kern PRIVATE ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_LIST_DIR})
+target_link_libraries(nb_bench_kern PRIVATE nb_kern)
