@@ -1,1 +1,2 @@
 nb_test(model test_golden.c LIBS nb_io)
+nb_test(model test_bits.c THREADS LIBS nb_io)
