@@ -114,12 +114,29 @@ NB_INLINE void tile_plane(__m512i acc[4][4], const unsigned char *b, size_t g, c
     }
 }
 
-/* mr tokens from index `at` of the activation arrays, one block: t[i][0..63] gets the group's part. One set of
- * accumulators serves both planes. The first pass prefetches dist ahead, which costs nothing when the line is there. */
+/* t[i][0..63] of mr tokens from index `at` of the activation arrays gets the group's part of the sum. */
+NB_INLINE void finish(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, __m512i acc[4][4], const int mr)
+{
+    const unsigned char *scales = b + nb_q4_scales_at(w), *zeros = b + nb_q4_zeros_at(w);
+
+    NB_UNROLL
+    for (int j = 0; j < 4; j++) {
+        const __m512 s = nb_scales16(scales, w->wide, j);
+        const __m512i z = nb_zeros16(zeros, j);
+
+        NB_UNROLL
+        for (int i = 0; i < mr; i++) {
+            float *out = t + i * NB_STRIP + 16 * j;
+            _mm512_store_ps(out, nb_finish16(acc[i][j], z, a->sum[at + i], s, a->step[at + i], _mm512_load_ps(out)));
+        }
+    }
+}
+
+/* Three or four tokens, one block: one set of accumulators serves both planes. The first pass prefetches dist ahead,
+ * which costs nothing when the line is there. */
 NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, size_t dist)
 {
     const size_t g = w->g;
-    const unsigned char *scales = b + nb_q4_scales_at(w), *zeros = b + nb_q4_zeros_at(w);
     __m512i acc[4][4];
 
     NB_UNROLL
@@ -136,18 +153,54 @@ NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, siz
             acc[i][j] = _mm512_slli_epi32(acc[i][j], 8);
     }
     tile_plane(acc, b, g, a->lo + at * g, mr, 0);
+    finish(w, b, a, at, t, acc, mr);
+}
+
+/* One or two tokens: registers for both planes, so codes are unpacked once. acc[i] is the high, acc[2+i] the low plane. */
+NB_INLINE void narrow_tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, size_t dist)
+{
+    const __m512i mask = _mm512_set1_epi8(0x0f);
+    const size_t g = w->g;
+    const int8_t *xh = a->hi + at * g, *xl = a->lo + at * g;
+    const unsigned char *p = b;
+    __m512i acc[4][4];
 
     NB_UNROLL
-    for (int j = 0; j < 4; j++) {
-        const __m512 s = nb_scales16(scales, w->wide, j);
-        const __m512i z = nb_zeros16(zeros, j);
-
+    for (int i = 0; i < 4; i++) {
         NB_UNROLL
-        for (int i = 0; i < mr; i++) {
-            float *out = t + i * NB_STRIP + 16 * j;
-            _mm512_store_ps(out, nb_finish16(acc[i][j], z, a->sum[at + i], s, a->step[at + i], _mm512_load_ps(out)));
+        for (int j = 0; j < 4; j++)
+            acc[i][j] = _mm512_setzero_si512();
+    }
+    for (size_t k = 0; k < g; k += 8, p += 256, xh += 8, xl += 8) {
+        NB_UNROLL
+        for (int half = 0; half < 2; half++) {
+            __m512i c[4];
+
+            NB_UNROLL
+            for (int j = 0; j < 4; j++) {
+                const __m512i q = _mm512_load_si512(p + 64 * j);
+                c[j] = _mm512_and_si512(half ? _mm512_srli_epi16(q, 4) : q, mask);
+                if (!half)
+                    _mm_prefetch(p + dist + 64 * j, _MM_HINT_T0);
+            }
+            NB_UNROLL
+            for (int i = 0; i < mr; i++) {
+                const __m512i h = nb_quad(xh + i * g + 4 * half), l = nb_quad(xl + i * g + 4 * half);
+                NB_UNROLL
+                for (int j = 0; j < 4; j++) {
+                    acc[i][j] = nb_dot4(acc[i][j], c[j], h);
+                    acc[2 + i][j] = nb_dot4(acc[2 + i][j], c[j], l);
+                }
+            }
         }
     }
+    NB_UNROLL
+    for (int i = 0; i < mr; i++) {
+        NB_UNROLL
+        for (int j = 0; j < 4; j++)
+            acc[i][j] = _mm512_add_epi32(_mm512_slli_epi32(acc[i][j], 8), acc[2 + i][j]);
+    }
+    finish(w, b, a, at, t, acc, mr);
 }
 
 /* Real functions, so that each tile has the registers to itself. */
@@ -155,12 +208,12 @@ typedef void tile_fn(const nb_q4 *w, const unsigned char *b, const nb_act *a, si
 
 static void tile1(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
 {
-    tile(w, b, a, at, t, 1, dist);
+    narrow_tile(w, b, a, at, t, 1, dist);
 }
 
 static void tile2(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
 {
-    tile(w, b, a, at, t, 2, dist);
+    narrow_tile(w, b, a, at, t, 2, dist);
 }
 
 static void tile3(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
