@@ -18,6 +18,17 @@
 
 static pthread_once_t init_once = PTHREAD_ONCE_INIT;
 
+/* jansson does not always tell why it failed; set when a block was refused. */
+static _Thread_local bool no_memory;
+
+static void *json_block_alloc(size_t n)
+{
+    void *p = nb_alloc(n);
+
+    no_memory = no_memory || !p;
+    return p;
+}
+
 /* The block of a json_t object starts with its json_t, so the index that member() caches is the block's note. */
 static void json_block_free(void *p)
 {
@@ -29,7 +40,7 @@ static void json_block_free(void *p)
 
 static void init(void)
 {
-    json_set_alloc_funcs(nb_alloc, json_block_free);
+    json_set_alloc_funcs(json_block_alloc, json_block_free);
     json_object_seed(0); /* random, once, before any thread needs it */
 }
 
@@ -110,10 +121,10 @@ static nb_status parse_failed(const json_error_t *e, const char *cls, nb_err *er
 {
     char full[32], esc[NB_ESC_CAP];
 
+    if (no_memory)
+        return nb_enomem(err, "JSON values");
     nb_esc(esc, sizeof esc, e->text, strlen(e->text));
     switch (json_error_code(e)) {
-    case json_error_out_of_memory:
-        return nb_enomem(err, "JSON values");
     case json_error_duplicate_key:
         snprintf(full, sizeof full, "%s.duplicate_key", cls);
         return nb_fail(err, NB_EFORMAT, full, "", "%s; keys of an object must differ", esc);
@@ -138,6 +149,7 @@ nb_status nb_json_parse(const char *p, size_t n, const char *cls, int depth, nb_
         depth = DEPTH_DEFAULT;
     rc = prescan(p, n, cls, depth < DEPTH_MOST ? depth : DEPTH_MOST, &copy, err);
     if (rc == NB_OK) {
+        no_memory = false;
         v = json_loadb(copy.n ? copy.p : n ? p : "", copy.n ? copy.n : n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
         if (v)
             *out = nj(v);
