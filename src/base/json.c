@@ -18,7 +18,7 @@
 
 static pthread_once_t init_once = PTHREAD_ONCE_INIT;
 
-/* jansson does not always tell why it failed; set when a block was refused. */
+/* Set when a block was refused. jansson does not always say so; it may even cut the text of a number short and go on. */
 static _Thread_local bool no_memory;
 
 static void *json_block_alloc(size_t n)
@@ -151,10 +151,12 @@ nb_status nb_json_parse(const char *p, size_t n, const char *cls, int depth, nb_
     if (rc == NB_OK) {
         no_memory = false;
         v = json_loadb(copy.n ? copy.p : n ? p : "", copy.n ? copy.n : n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
-        if (v)
+        if (v && !no_memory) {
             *out = nj(v);
-        else
+        } else {
+            json_decref(v);
             rc = parse_failed(&e, cls, err);
+        }
     }
     nb_buf_clear(&copy);
     return rc;
