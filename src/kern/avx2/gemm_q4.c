@@ -15,50 +15,38 @@ static size_t ahead(const nb_q4 *w)
     return (AHEAD + w->block_bytes - 1) / w->block_bytes * w->block_bytes;
 }
 
-/* One token, n steps of 8 inputs, 16 outputs (one cache line of every step); n <= 4 keeps the sums in 16 bits. */
-NB_INLINE void steps_one(__m256i h[2], __m256i l[2], const unsigned char *b, size_t dist, const int8_t *xh, const int8_t *xl, const int n)
+/* One token, n steps of 8 inputs, all 64 outputs, in the order of memory: total += sum of q*v. n <= 4 keeps the sums in
+ * 16 bits. */
+NB_INLINE void steps_one(__m256i total[8], const unsigned char *b, size_t dist, const int8_t *xh, const int8_t *xl, const int n)
 {
     const __m256i mask = _mm256_set1_epi8(0x0f);
-    __m256i h16[2], l16[2];
 
-    NB_UNROLL
-    for (int j = 0; j < 2; j++)
-        h16[j] = l16[j] = _mm256_setzero_si256();
-    NB_UNROLL
-    for (int t = 0; t < n; t++) {
-        _mm_prefetch((const char *)b + dist + 256 * t, _MM_HINT_T0);
+    for (int j = 0; j < 8; j += 2) { /* a cache line of every step */
+        __m256i h[2], l[2];
+
         NB_UNROLL
-        for (int j = 0; j < 2; j++) {
-            const __m256i q = nb_load32(b + 256 * t + 32 * j);
-            const __m256i lo = _mm256_and_si256(q, mask), hi = _mm256_and_si256(_mm256_srli_epi16(q, 4), mask);
+        for (int i = 0; i < 2; i++)
+            h[i] = l[i] = _mm256_setzero_si256();
+        NB_UNROLL
+        for (int t = 0; t < n; t++) {
+            const unsigned char *p = b + 256 * t + 32 * j;
 
-            h16[j] = nb_dot2(nb_dot2(h16[j], lo, nb_quad(xh + 8 * t)), hi, nb_quad(xh + 8 * t + 4));
-            l16[j] = nb_dot2(nb_dot2(l16[j], lo, nb_quad(xl + 8 * t)), hi, nb_quad(xl + 8 * t + 4));
+            _mm_prefetch((const char *)p + dist, _MM_HINT_T0);
+            NB_UNROLL
+            for (int i = 0; i < 2; i++) {
+                const __m256i q = nb_load32(p + 32 * i);
+                const __m256i lo = _mm256_and_si256(q, mask), hi = _mm256_and_si256(_mm256_srli_epi16(q, 4), mask);
+
+                h[i] = nb_dot2(nb_dot2(h[i], lo, nb_quad(xh + 8 * t)), hi, nb_quad(xh + 8 * t + 4));
+                l[i] = nb_dot2(nb_dot2(l[i], lo, nb_quad(xl + 8 * t)), hi, nb_quad(xl + 8 * t + 4));
+            }
+        }
+        NB_UNROLL
+        for (int i = 0; i < 2; i++) {
+            const __m256i v = _mm256_add_epi32(_mm256_slli_epi32(nb_widen(h[i]), 8), nb_widen(l[i]));
+            total[j + i] = _mm256_add_epi32(total[j + i], v);
         }
     }
-    NB_UNROLL
-    for (int j = 0; j < 2; j++) {
-        h[j] = _mm256_add_epi32(h[j], nb_widen(h16[j]));
-        l[j] = _mm256_add_epi32(l[j], nb_widen(l16[j]));
-    }
-}
-
-/* total[2] = sum of q*v over a block, 16 outputs. */
-NB_INLINE void rows_one(const unsigned char *b, size_t dist, size_t g, const int8_t *xh, const int8_t *xl, __m256i total[2])
-{
-    __m256i h[2], l[2];
-    size_t k = 0;
-
-    NB_UNROLL
-    for (int j = 0; j < 2; j++)
-        h[j] = l[j] = _mm256_setzero_si256();
-    for (; k + 32 <= g; k += 32)
-        steps_one(h, l, b + 32 * k, dist, xh + k, xl + k, 4);
-    for (; k < g; k += 8)
-        steps_one(h, l, b + 32 * k, dist, xh + k, xl + k, 1);
-    NB_UNROLL
-    for (int j = 0; j < 2; j++)
-        total[j] = _mm256_add_epi32(_mm256_slli_epi32(h[j], 8), l[j]);
 }
 
 static void one_token(const nb_q4 *w, const nb_act *a, float *y, size_t s0, size_t s1)
@@ -70,18 +58,21 @@ static void one_token(const nb_q4 *w, const nb_act *a, float *y, size_t s0, size
         _Alignas(32) float sum[NB_STRIP] = { 0 };
 
         for (size_t grp = 0; grp < w->n_groups; grp++, b += w->block_bytes) {
+            const int8_t *xh = a->hi + grp * g, *xl = a->lo + grp * g;
+            __m256i total[8];
+            size_t k = 0;
+
+            memset(total, 0, sizeof total);
+            for (; k + 32 <= g; k += 32)
+                steps_one(total, b + 32 * k, dist, xh + k, xl + k, 4);
+            for (; k < g; k += 8)
+                steps_one(total, b + 32 * k, dist, xh + k, xl + k, 1);
             for (size_t off = scales; off < w->block_bytes; off += 64)
                 _mm_prefetch((const char *)b + dist + off, _MM_HINT_T0);
-            for (int j = 0; j < 8; j += 2) {
-                __m256i total[2];
-
-                rows_one(b + 32 * j, dist, g, a->hi + grp * g, a->lo + grp * g, total);
-                NB_UNROLL
-                for (int i = 0; i < 2; i++) {
-                    float *out = sum + 8 * (j + i);
-                    _mm256_store_ps(out, nb_finish8(total[i], nb_zeros8(b + zeros, j + i), a->sum[grp],
-                                                    nb_scales8(b + scales, w->wide, j + i), a->step[grp], _mm256_load_ps(out)));
-                }
+            for (int j = 0; j < 8; j++) {
+                float *out = sum + 8 * j;
+                _mm256_store_ps(out, nb_finish8(total[j], nb_zeros8(b + zeros, j), a->sum[grp], nb_scales8(b + scales, w->wide, j),
+                                                a->step[grp], _mm256_load_ps(out)));
             }
         }
         memcpy(y + s * NB_STRIP, sum, sizeof sum);
