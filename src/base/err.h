@@ -62,8 +62,9 @@ void nb_err_at(nb_err *err, const char *file, const char *subject);
 /* Forget an error, so that the record can be used again. */
 void nb_err_clear(nb_err *err);
 
-/* Write the one-line form "class: file: subject: what [RULE]" without prefix and newline into out[cap].
- * PRODUCT.md form: `nibble: error: awq.order [AWQ-004]: file: subject: sentence`; this writes all after "error: ". */
+/* Write the one-line form "class [RULE]: file: subject: what" without prefix and newline into out[cap]; empty parts are
+ * left out. The program prints it after "nibble: error: ". NB_ERR_CAP holds any result. */
+#define NB_ERR_CAP 1280
 void nb_err_format(const nb_err *err, char *out, size_t cap);
 
 /* Escape untrusted bytes for messages (hardening U-06): control bytes, DEL, invalid UTF-8 and bidi controls become

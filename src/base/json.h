@@ -40,7 +40,8 @@ const char *nb_json_str(const nb_json *v, const char *dflt); /* terminated; may 
 size_t nb_json_str_len(const nb_json *v);
 bool nb_json_equal(const nb_json *a, const nb_json *b);
 
-/* Builders. NULL on failure of memory; setters take ownership of `value`, free it on failure, and accept NULL
+/* Builders. NULL on failure of memory, and for strings that are not UTF-8; setters take ownership of `value`, free it on
+ * failure, and accept NULL
  * (then they fail), so that a chain needs one check at the end: false means some step failed. */
 nb_json *nb_json_new_obj(void);
 nb_json *nb_json_new_arr(void);

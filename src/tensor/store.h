@@ -53,7 +53,8 @@ void nb_store_close(nb_store *s); /* NULL is fine */
 nb_status nb_store_index(nb_store *s, size_t *dup, nb_err *err);
 void nb_store_unindex(nb_store *s);
 
-/* A store over the caller's memory: copies names and shapes, borrows data. For tests and for block-by-block jobs. */
+/* A store over the caller's memory: copies names and shapes, borrows data. For tests and for block-by-block jobs.
+ * Adding and setting are for one thread, and adding moves the list: views found before it are no longer valid. */
 nb_status nb_memstore_open(nb_store **out, nb_err *err);
 nb_status nb_memstore_add(nb_store *s, const char *name, nb_dtype t, unsigned rank, const uint64_t *shape, const void *data, nb_err *err);
 /* Replace the data pointer of a tensor of the same size. NB_EARG when absent. */
