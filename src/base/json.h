@@ -1,5 +1,6 @@
 /* json.h - JSON values, read strictly and written in insertion order. json.c is the only includer of jansson.
  *
+ * Memory: about 40 bytes per value, 140 per empty object, beside the text of strings.
  * A value is owned by its root; nb_json_free(root) frees all. Reading from several threads is fine.
  * Reader (hardening 5.2): whole input, UTF-8 checked, duplicate keys refused, depth limit, NaN/Infinity/comments
  * refused, integers beyond int64 become reals (model_max_length 1e30 is common). U+0000 in a string is kept (see
@@ -41,8 +42,7 @@ size_t nb_json_str_len(const nb_json *v);
 bool nb_json_equal(const nb_json *a, const nb_json *b);
 
 /* Builders. NULL on failure of memory, and for strings that are not UTF-8; setters take ownership of `value`, free it on
- * failure, and accept NULL
- * (then they fail), so that a chain needs one check at the end: false means some step failed. */
+ * failure, and accept NULL (then they fail), so that a chain needs one check at the end: false means some step failed. */
 nb_json *nb_json_new_obj(void);
 nb_json *nb_json_new_arr(void);
 nb_json *nb_json_new_str(const char *s);
