@@ -9,13 +9,25 @@
 
 static const char *const sev_name[] = { [NB_SEV_INFO] = "note", [NB_SEV_WARN] = "warning", [NB_SEV_REJECT] = "error" };
 
-static void print_finding(const nb_cli *cli, const nb_finding *f)
+/* A file of the checked directory without the directory. */
+static const char *short_file(const char *path, const char *file)
+{
+    const size_t n = strlen(path);
+
+    if (n == 0 || strncmp(file, path, n) != 0 || (file[n] != '/' && path[n - 1] != '/'))
+        return file;
+    for (file += n; *file == '/';)
+        file++;
+    return file;
+}
+
+static void print_finding(const nb_cli *cli, const nb_finding *f, const char *path)
 {
     static const char *const color[] = { [NB_SEV_INFO] = "", [NB_SEV_WARN] = "\033[33m", [NB_SEV_REJECT] = "\033[31m" };
     const bool paint = cli->color && f->sev != NB_SEV_INFO;
 
     if (f->file[0])
-        printf("%s: ", f->file);
+        printf("%s: ", short_file(path, f->file));
     if (f->subject[0])
         printf("%s: ", f->subject);
     printf("%s%s%s: %s [%s]\n", paint ? color[f->sev] : "", sev_name[f->sev], paint ? "\033[0m" : "", f->what,
@@ -31,7 +43,7 @@ static void print_text(const nb_cli *cli, const nb_report *r, const nb_check_sum
 
     for (size_t i = 0; i < nb_report_count(r); i++)
         if (nb_report_at(r, i)->sev >= least)
-            print_finding(cli, nb_report_at(r, i));
+            print_finding(cli, nb_report_at(r, i), path);
     printf("%s: ", nb_esc(name, sizeof name, path, strlen(path)));
     if (s->format[0])
         printf("%s, %u bits, group %" PRId64 ", %zu quantized linears, ", s->format, s->bits, s->group_size, s->n_linears);
@@ -39,12 +51,12 @@ static void print_text(const nb_cli *cli, const nb_report *r, const nb_check_sum
            errors == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s");
 }
 
-static nb_json *finding_json(const nb_finding *f)
+static nb_json *finding_json(const nb_finding *f, const char *path)
 {
     nb_json *o = nb_json_new_obj();
 
     if (o && nb_json_set(o, "severity", nb_json_new_str(sev_name[f->sev])) && nb_json_set(o, "rule", nb_json_new_str(f->rule)) &&
-        nb_json_set(o, "class", nb_json_new_str(f->cls)) && nb_json_set(o, "file", nb_json_new_str(f->file)) &&
+        nb_json_set(o, "class", nb_json_new_str(f->cls)) && nb_json_set(o, "file", nb_json_new_str(short_file(path, f->file))) &&
         nb_json_set(o, "subject", nb_json_new_str(f->subject)) && nb_json_set(o, "message", nb_json_new_str(f->what)) &&
         nb_json_set(o, "next", nb_json_new_str(f->next)))
         return o;
@@ -59,7 +71,7 @@ static nb_status print_json(const nb_report *r, const nb_check_sum *s, nb_severi
 
     for (size_t i = 0; ok && i < nb_report_count(r); i++)
         if (nb_report_at(r, i)->sev >= least)
-            ok = nb_json_push(list, finding_json(nb_report_at(r, i)));
+            ok = nb_json_push(list, finding_json(nb_report_at(r, i), path));
     ok = ok && nb_json_set(o, "path", nb_json_new_str(path)) && nb_json_set(o, "ok", nb_json_new_bool(pass)) &&
          nb_json_set(o, "format", s->format[0] ? nb_json_new_str(s->format) : nb_json_new_null());
     if (ok && s->format[0])

@@ -115,7 +115,7 @@ const nb_rule *nb_rule_at(size_t i);
 
 /* Rule `id` is violated. The sentence may end in " → what to do". With a report the finding is added and NB_OK returned
  * (or NB_ENOMEM); without one a reject rule becomes the error and its code is returned, and a warning is dropped.
- * file and subject may be NULL. Untrusted text must be escaped. */
+ * file and subject may be NULL and are escaped here; other untrusted text is escaped by the caller. */
 nb_status nb_rule_hit(nb_report *report, nb_err *err, const char *id, const char *file, const char *subject, const char *fmt, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 6, 7)))

@@ -196,15 +196,18 @@ static char *split_next(char *text)
     return at + sizeof arrow - 1;
 }
 
+/* Findings of one checkpoint name its files without their directory. */
 static nb_status add(nb_report *report, nb_severity sev, const char *cls, const char *id, const char *file, const char *subject,
                      const char *sentence)
 {
-    char text[sizeof(((nb_err *)0)->what)];
-    const char *next;
+    char text[sizeof(((nb_err *)0)->what)], name[NB_ESC_CAP], place[NB_ESC_CAP];
+    const char *next, *base = file ? strrchr(file, '/') : NULL;
 
+    base = base ? base + 1 : file ? file : "";
     snprintf(text, sizeof text, "%s", sentence);
     next = split_next(text);
-    return nb_report_add(report, sev, cls, id, file ? file : "", subject ? subject : "", next, "%s", text);
+    return nb_report_add(report, sev, cls, id, nb_esc(name, sizeof name, base, strlen(base)),
+                         subject ? nb_esc(place, sizeof place, subject, strlen(subject)) : "", next, "%s", text);
 }
 
 nb_status nb_rule_hit(nb_report *report, nb_err *err, const char *id, const char *file, const char *subject, const char *fmt, ...)

@@ -138,10 +138,11 @@ static nb_status decide(scan_job *j, const nb_evidence *e, const nb_tensor *anch
 
 static nb_status unsupported(const scan_job *j, const char *layout)
 {
-    return nb_fail(j->err, NB_EUNSUPPORTED, "cfg.quant_method", "",
-                   "this is a %s checkpoint in the %s layout, which this version recognises but does not read yet (it reads awq-gemm with "
-                   "4 bits). \xe2\x86\x92 Use an AWQ export of the model, or quantize the 16-bit original with `nibble quantize`.",
-                   j->cfg->method, layout ? layout : "unknown");
+    return nb_fail(
+        j->err, NB_EUNSUPPORTED, "cfg.quant_method", "",
+        "the tensors have the %s layout (quant_method %s), which this version recognises but does not read yet; it reads "
+        "awq-gemm with 4 bits. \xe2\x86\x92 Use a 4-bit AWQ GEMM export, or quantize the 16-bit original with `nibble quantize`.",
+        layout ? layout : "unknown", j->cfg->method);
 }
 
 /* A per-module override of GPTQModel's `dynamic` may change group_size; the tensors are the ground truth (formats 6.5). */
@@ -180,7 +181,7 @@ static nb_status add_linear(scan_job *j, const nb_tensor *anchor, const char *pr
     follow_tensors(j, &lin, e);
     rc = lin.format->shape(&lin, &local);
     if (rc != NB_OK) {
-        if (j->report && local.rule[0])
+        if (j->report && rc != NB_EUNSUPPORTED && rc != NB_ENOMEM) /* what is legal but not ours ends the scan */
             return nb_rule_report_err(j->report, &local);
         if (j->err && j->err->code == NB_OK)
             *j->err = local;

@@ -121,7 +121,7 @@ static const struct {
       { { "m.qweight", NB_DT_I32, 2, { 8, 32 } } },
       NB_EUNSUPPORTED,
       "",
-      "a gptq checkpoint in the gptq layout, which this version recognises but does not read yet" },
+      "the gptq layout (quant_method gptq), which this version recognises but does not read yet" },
     { "gemv is known",
       "{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32,\"zero_point\":true,\"version\":\"gemv\"}",
       { { "m.qweight", NB_DT_I32, 2, { 32, 8 } }, { "m.qzeros", NB_DT_I32, 2, { 32, 4 } }, { "m.scales", NB_DT_F16, 2, { 32, 32 } } },
@@ -272,7 +272,7 @@ static void test_rows(void **state)
         }
         nb_scan_clear(&sc);
 
-        if (rows[i].rule[0]) { /* the same as a finding, with the same class */
+        if (rows[i].rule[0] && strcmp(rows[i].rule, "CFG-004") != 0) { /* the same as a finding, with the same class */
             nb_report *r = nb_report_new();
             nb_err two = { 0 };
             nb_scan_open(s, cfg, "config.json", r, &sc, &two);

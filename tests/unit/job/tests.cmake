@@ -1,0 +1,1 @@
+nb_test(job test_check.c)
