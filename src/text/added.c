@@ -237,6 +237,14 @@ static nb_status read_config(nb_added *a, const nb_json *obj, const nb_vocab *vo
     return rc;
 }
 
+/* The reference asks by text, so a special token that the normalizer changes is not left out when decoding. */
+static bool is_special_text(const nb_added *a, const char *s, size_t n)
+{
+    const nb_added_token *t = nb_added_by_id(a, nb_added_find(a, s, n));
+
+    return t && t->special;
+}
+
 static nb_status build(nb_added *a, const nb_norm *nm, nb_err *err)
 {
     nb_norm_work w = { 0 };
@@ -254,6 +262,7 @@ static nb_status build(nb_added *a, const nb_norm *nm, nb_err *err)
             break;
         t->shown = nb_strndup(s, n);
         t->n_shown = n;
+        t->skipped = is_special_text(a, s, n);
         rc = t->shown ? matcher_add(&a->m[t->normalized], s, n, (int32_t)i, err) : nb_enomem(err, "the added tokens");
     }
     nb_norm_work_clear(&w);

@@ -153,7 +153,7 @@ const char *nb_token_shown(const nb_tokenizer *t, int32_t id, bool skip_special,
 
     if (!a)
         return nb_vocab_piece(&t->model->vocab, id, n);
-    if (skip_special && a->special)
+    if (skip_special && a->skipped)
         return NULL;
     *n = a->n_shown;
     return a->shown;

@@ -1,0 +1,1 @@
+nb_test(text test_tokenizer.c)
