@@ -1,0 +1,262 @@
+/* dump.c - `nibble eval --dump`: run given ids and write everything down. */
+#include "job/dump.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "io/io.h"
+#include "model/exec.h"
+
+enum { PIECE = 256 }; /* tokens of one step */
+
+typedef struct dump {
+    nb_model *m;
+    const nb_config *c;
+    const nb_dump_opts *o;
+    bool flat; /* ids were [T] */
+    size_t R, T;
+    int32_t *ids; /* [R][T + greedy] */
+    nb_exec *exec;
+    nb_sink *sink;
+    uint32_t *pages, *pos, *zero; /* [n_pages], [PIECE], [PIECE] */
+    uint8_t *want;                /* [PIECE] all 1, then one at the end: want + PIECE - 1 */
+    size_t n_pages, piece;
+    float *logits;    /* [piece][V] */
+    size_t row, pos0; /* of the step that runs, for the tap */
+    nb_status tap_rc;
+    nb_err *err;
+} dump;
+
+/* ---- ids ------------------------------------------------------------------------------------------------------ */
+
+static nb_status read_ids(dump *d, const nb_tensor *t, nb_err *err)
+{
+    const size_t es = t->dtype == NB_DT_I64 ? 8 : 4, row = t->rank == 2 ? (size_t)t->shape[1] : 0;
+    char buf[128];
+
+    if ((t->dtype != NB_DT_I64 && t->dtype != NB_DT_I32) || t->rank < 1 || t->rank > 2 || t->n_bytes == 0)
+        return nb_fail(err, NB_EFORMAT, "ids.shape", "", "ids are %s %s, expected i32 or i64 of shape [T] or [R, T]",
+                       nb_dtype_info(t->dtype)->name, nb_shape_str(buf, sizeof buf, t->shape, t->rank));
+    d->flat = t->rank == 1;
+    d->R = d->flat ? 1 : (size_t)t->shape[0];
+    d->T = d->flat ? (size_t)t->shape[0] : row;
+    d->ids = nb_calloc(d->R, (d->T + d->o->greedy) * sizeof *d->ids);
+    if (!d->ids)
+        return nb_enomem(err, "the ids");
+    for (size_t i = 0; i < d->R * d->T; i++) {
+        const unsigned char *p = t->data + i * es;
+        const int64_t id = es == 8 ? (int64_t)nb_le64(p) : (int32_t)nb_le32(p);
+        if (id < 0 || id >= (int64_t)d->c->vocab)
+            return nb_fail(err, NB_EFORMAT, "ids.token", "", "id %" PRId64 " at index %zu, the model has %zu tokens", id, i, d->c->vocab);
+        d->ids[i / d->T * (d->T + d->o->greedy) + i % d->T] = (int32_t)id;
+    }
+    return NB_OK;
+}
+
+static nb_status open_ids(dump *d, nb_err *err)
+{
+    static const char ext[] = ".safetensors:";
+    const char *spec = d->o->ids, *name = NULL;
+    char *path = nb_strdup(spec), esc[NB_ESC_CAP];
+    nb_store *s = NULL;
+    const nb_tensor *t;
+    nb_status rc;
+
+    if (!path)
+        return nb_enomem(err, "a path");
+    for (char *p = strstr(path, ext); p; p = strstr(p + 1, ext)) { /* the last one */
+        name = spec + (p - path) + sizeof ext - 1;
+        if (!strstr(p + 1, ext)) {
+            p[sizeof ext - 2] = 0;
+            break;
+        }
+    }
+    rc = nb_st_open(path, &s, err);
+    if (rc == NB_OK) {
+        t = nb_store_find(s, name ? name : "input_ids");
+        if (!t && !name && s->n_tensors == 1)
+            t = &s->tensors[0];
+        if (!t)
+            rc = nb_fail(err, NB_EFORMAT, "ids.tensor", "", "there is no tensor \"%s\" in it",
+                         nb_esc(esc, sizeof esc, name ? name : "input_ids", strlen(name ? name : "input_ids")));
+        else
+            rc = read_ids(d, t, err);
+    }
+    nb_err_at(err, path, NULL);
+    nb_store_close(s);
+    nb_free(path);
+    return rc;
+}
+
+/* ---- output --------------------------------------------------------------------------------------------------- */
+
+static const char *layer_name(char out[64], size_t l)
+{
+    snprintf(out, 64, "hidden.layer%zu", l);
+    return out;
+}
+
+static nb_status declare(dump *d, const char *name, nb_dtype t, size_t rows, size_t width, nb_err *err)
+{
+    const uint64_t shape[3] = { d->R, rows, width };
+    const unsigned rank = width ? 3 : 2;
+
+    return nb_sink_declare(d->sink, name, t, rank - d->flat, shape + d->flat, err);
+}
+
+static nb_status declare_all(dump *d, nb_err *err)
+{
+    char name[64];
+    nb_status rc = declare(d, "logits", NB_DT_F32, d->T, d->c->vocab, err);
+
+    if (rc == NB_OK && d->o->greedy)
+        rc = declare(d, "greedy", NB_DT_I64, d->o->greedy, 0, err);
+    if (rc == NB_OK && d->o->hidden)
+        rc = declare(d, "hidden.embed", NB_DT_F32, d->T, d->c->d_model, err);
+    for (size_t l = 0; rc == NB_OK && d->o->hidden && l < d->c->n_layers; l++)
+        rc = declare(d, layer_name(name, l), NB_DT_F32, d->T, d->c->d_model, err);
+    if (rc == NB_OK && d->o->hidden)
+        rc = declare(d, "hidden.final", NB_DT_F32, d->T, d->c->d_model, err);
+    return rc == NB_OK ? nb_sink_begin(d->sink, err) : rc;
+}
+
+static void write_rows(void *user, const nb_tap *t)
+{
+    dump *d = user;
+    char name[64];
+    const char *to = t->kind == NB_TAP_EMBED   ? "hidden.embed"
+                     : t->kind == NB_TAP_FINAL ? "hidden.final"
+                     : t->kind == NB_TAP_LAYER ? layer_name(name, t->layer)
+                                               : NULL;
+
+    for (size_t i = 0; to && i < t->m && d->tap_rc == NB_OK; i++)
+        d->tap_rc = nb_sink_write(d->sink, to, (uint64_t)(d->row * d->T + d->pos0 + t->row0 + i) * t->width * sizeof(float),
+                                  t->x + i * t->ld, t->width * sizeof(float), d->err);
+}
+
+/* ---- running -------------------------------------------------------------------------------------------------- */
+
+/* Positions [pos, pos + n) of a sequence of `total` tokens. want_all: logits of all, else of the last. */
+static nb_status step(dump *d, const int32_t *ids, size_t pos, size_t n, size_t total, bool want_all, nb_err *err)
+{
+    const nb_seq_view view = { .pages = d->pages, .n_pages = d->n_pages, .total = total };
+    const nb_batch b = { .m = n,
+                         .token = ids + pos,
+                         .pos = d->pos,
+                         .seq = d->zero,
+                         .seqs = &view,
+                         .n_seqs = 1,
+                         .want = want_all ? d->want : d->want + 2 * PIECE - n };
+
+    for (size_t i = 0; i < n; i++)
+        d->pos[i] = (uint32_t)(pos + i);
+    d->pos0 = pos;
+    if (nb_cancelled(d->o->host))
+        return nb_fail(err, NB_ECANCELED, "canceled", "", "stopped at token %zu of %zu", d->row * d->T + pos, d->R * d->T);
+    return nb_exec_run(d->exec, &b, d->logits, err);
+}
+
+static nb_status prompt(dump *d, const int32_t *ids, nb_err *err)
+{
+    const uint64_t row_bytes = (uint64_t)d->c->vocab * sizeof(float);
+    nb_status rc = NB_OK;
+
+    if (d->o->hidden)
+        nb_exec_set_tap(d->exec, write_rows, d);
+    for (size_t p = 0; p < d->T && rc == NB_OK; p += d->piece) {
+        const nb_progress at = { .what = "eval", .unit = "tokens", .done = d->row * d->T + p, .total = d->R * d->T };
+        const size_t n = d->T - p < d->piece ? d->T - p : d->piece;
+
+        nb_report_progress(d->o->host, &at);
+        rc = step(d, ids, p, n, d->T, true, err);
+        if (rc == NB_OK)
+            rc = d->tap_rc;
+        if (rc == NB_OK)
+            rc = nb_sink_write(d->sink, "logits", (d->row * d->T + p) * row_bytes, d->logits, n * row_bytes, err);
+        if (rc == NB_OK && p + n == d->T) /* greedy goes on from the last row */
+            memmove(d->logits, d->logits + (n - 1) * d->c->vocab, row_bytes);
+    }
+    nb_exec_set_tap(d->exec, NULL, NULL);
+    return rc;
+}
+
+static nb_status greedy(dump *d, int32_t *ids, nb_err *err)
+{
+    nb_status rc = NB_OK;
+
+    for (size_t i = 0; i < d->o->greedy && rc == NB_OK; i++) {
+        const size_t total = d->T + i + 1;
+        unsigned char id[8];
+
+        ids[d->T + i] = nb_argmax(d->logits, d->c->vocab);
+        nb_put_le64(id, (uint64_t)ids[d->T + i]);
+        rc = nb_sink_write(d->sink, "greedy", (d->row * d->o->greedy + i) * 8, id, 8, err);
+        if (rc != NB_OK || i + 1 == d->o->greedy)
+            break;
+        if (nb_rope_key(d->c, total) == nb_rope_key(d->c, total - 1)) {
+            rc = step(d, ids, total - 1, 1, total, false, err);
+            continue;
+        }
+        for (size_t p = 0; p < total && rc == NB_OK; p += d->piece)
+            rc = step(d, ids, p, total - p < d->piece ? total - p : d->piece, total, false, err);
+    }
+    return rc;
+}
+
+static nb_status open_exec(dump *d, nb_err *err)
+{
+    nb_exec_opts xo = { .pool = d->o->pool, .kv_dtype = NB_DT_F32, .exact_fp32 = d->o->exact_fp32 };
+
+    d->piece = ((size_t)16 << 20) / d->c->vocab; /* 64 MB of logits */
+    d->piece = d->piece < 1 ? 1 : d->piece > PIECE ? PIECE : d->piece;
+    d->n_pages = (d->T + d->o->greedy + NB_PAGE - 1) / NB_PAGE;
+    xo.max_m = d->piece;
+    xo.n_pages = d->n_pages;
+    d->pages = nb_alloc_array(d->n_pages, sizeof *d->pages);
+    d->pos = nb_calloc(PIECE, sizeof *d->pos);
+    d->zero = nb_calloc(PIECE, sizeof *d->zero);
+    d->want = nb_calloc(2, PIECE);
+    d->logits = nb_alloc_array(d->piece * d->c->vocab, sizeof *d->logits);
+    if (!d->pages || !d->pos || !d->zero || !d->want || !d->logits)
+        return nb_enomem(err, "the batch");
+    memset(d->want, 1, PIECE);
+    d->want[2 * PIECE - 1] = 1;
+    for (size_t i = 0; i < d->n_pages; i++)
+        d->pages[i] = (uint32_t)i;
+    return nb_exec_cpu_open(d->m, &xo, &d->exec, err);
+}
+
+nb_status nb_dump_run(nb_model *m, const nb_dump_opts *o, nb_dump_info *info, nb_err *err)
+{
+    dump d = { .m = m, .c = nb_model_config(m), .o = o, .err = err };
+    nb_status rc = open_ids(&d, err);
+
+    if (rc == NB_OK)
+        rc = open_exec(&d, err);
+    if (rc == NB_OK)
+        rc = nb_st_sink_file(&d.sink, o->out, o->force, err);
+    if (rc == NB_OK)
+        rc = declare_all(&d, err);
+    for (d.row = 0; d.row < d.R && rc == NB_OK; d.row++) {
+        int32_t *ids = d.ids + d.row * (d.T + o->greedy);
+        rc = prompt(&d, ids, err);
+        if (rc == NB_OK)
+            rc = greedy(&d, ids, err);
+    }
+    if (rc == NB_OK)
+        rc = nb_sink_finish(d.sink, err);
+    *info = (nb_dump_info){ .rows = d.R, .tokens = d.T, .vocab = d.c->vocab };
+    nb_sink_close(d.sink);
+    nb_exec_close(d.exec);
+    nb_free(d.ids);
+    nb_free(d.pages);
+    nb_free(d.pos);
+    nb_free(d.zero);
+    nb_free(d.want);
+    nb_free(d.logits);
+    return rc;
+}
