@@ -1,0 +1,93 @@
+# nibble check: exact findings, JSON, levels and exit codes on good and broken directories.
+set -eu
+
+same() { # label, wanted file, got file
+    if ! diff -u "$2" "$3"; then
+        echo "not ok $1"
+        exit 1
+    fi
+    echo "ok $1"
+}
+
+code() { # wanted exit code, command...
+    want=$1
+    shift
+    rc=0
+    "$@" >"$TMP/out" 2>"$TMP/err" || rc=$?
+    if [ "$rc" -ne "$want" ]; then
+        echo "not ok: exit $rc, want $want: $*"
+        cat "$TMP/out" "$TMP/err"
+        exit 1
+    fi
+}
+
+
+good=tests/data/layouts/awq-gemm-g32-asym-bf16-gptqmodel
+
+code 0 "$NIBBLE" check "$good"
+cat >"$TMP/want" <<END
+$good: awq-gemm, 4 bits, group 32, 14 quantized linears, 54 tensors, 238 KB: 0 errors, 0 warnings
+END
+same "a good checkpoint" "$TMP/want" "$TMP/out"
+[ ! -s "$TMP/err" ] || { echo "not ok: words on stderr"; cat "$TMP/err"; exit 1; }
+
+# AutoAWQ excluded this module by name and packed it all the same.
+skip=tests/data/layouts/awq-gemm-g32-skip-autoawq
+code 1 "$NIBBLE" check "$skip" --level must
+cat >"$TMP/want" <<END
+model.safetensors: model.layers.1.mlp.down_proj: error: model.layers.1.mlp.down_proj is quantized in the files, but modules_to_not_convert entry "layers.1.mlp.down_proj" says the opposite. Loaders that trust the config will look for model.layers.1.mlp.down_proj.weight. [CFG-015]
+END
+head -n 1 "$TMP/out" >"$TMP/first"
+same "excluded but packed" "$TMP/want" "$TMP/first"
+
+# A config edited by hand: another group size.
+cp -r "$good" "$TMP/group"
+chmod -R u+w "$TMP/group"
+sed -i 's/"group_size": 32/"group_size": 48/' "$TMP/group/config.json"
+rm -f "$TMP/group/quantize_config.json" "$TMP/group/tokenizer.json"
+code 1 "$NIBBLE" check "$TMP/group"
+cat >"$TMP/want" <<'END'
+model.safetensors: model.layers.0.mlp.down_proj: error: model.layers.0.mlp.down_proj: 256 inputs are not a multiple of group size 48. [SHP-004]
+  → Pad the layer or use a group size that divides it (16, 32, 64, 128, 256, -1).
+END
+grep -A1 'layers.0.mlp.down_proj' "$TMP/out" | head -n 2 >"$TMP/first"
+same "group size and suggestion" "$TMP/want" "$TMP/first"
+grep -q '^tokenizer.json: warning: tokenizer.json is missing; .* \[FIL-010\]$' "$TMP/out"
+tail -n 1 "$TMP/out" | grep -q ': 14 errors, 1 warning$'
+echo "ok summary counts"
+
+code 1 "$NIBBLE" check "$TMP/group" --level must
+if grep -q warning: "$TMP/out"; then
+    echo "not ok: a warning at level must"
+    exit 1
+fi
+echo "ok level must"
+
+code 1 "$NIBBLE" check "$TMP/group" --json
+grep -q '"ok": *false' "$TMP/out"
+grep -q '"rule": *"SHP-004"' "$TMP/out"
+grep -q '"errors": *14' "$TMP/out"
+echo "ok json"
+
+# An unknown method, and a known one that is not read yet.
+cp -r "$good" "$TMP/method"
+chmod -R u+w "$TMP/method"
+sed -i 's/"quant_method": "awq"/"quant_method": "fp8"/' "$TMP/method/config.json"
+code 1 "$NIBBLE" check "$TMP/method" --level must
+cat >"$TMP/want" <<'END'
+config.json: quant_method: error: Quantization method fp8 is not a 4-bit integer checkpoint this tool understands. [CFG-003]
+  → Quantize the 16-bit original with `nibble quantize`, or use an AWQ export of the model.
+END
+head -n 2 "$TMP/out" >"$TMP/first"
+same "CF-19 unknown method" "$TMP/want" "$TMP/first"
+
+# Containers that do not open keep their own codes.
+code 3 "$NIBBLE" check "$TMP/absent"
+code 2 "$NIBBLE" check
+code 2 "$NIBBLE" check "$good" --level some
+cp -r "$good" "$TMP/cut"
+chmod -R u+w "$TMP/cut"
+truncate -s -100 "$TMP/cut/model.safetensors"
+code 4 "$NIBBLE" check "$TMP/cut"
+[ ! -s "$TMP/out" ] && [ "$(wc -l <"$TMP/err")" -eq 1 ]
+echo "ok containers"
