@@ -12,10 +12,11 @@ uint64_t nb_read_probe_avx2(const void *p, size_t bytes)
     NB_UNROLL
     for (int j = 0; j < 4; j++)
         sum[j] = _mm256_setzero_si256();
-    for (; i + 128 <= bytes; i += 128)
+    for (; i + 128 <= bytes; i += 128) {
         NB_UNROLL
-    for (int j = 0; j < 4; j++)
-        sum[j] = _mm256_add_epi64(sum[j], nb_load32(b + i + 32 * j));
+        for (int j = 0; j < 4; j++)
+            sum[j] = _mm256_add_epi64(sum[j], nb_load32(b + i + 32 * j));
+    }
     _mm256_storeu_si256((void *)lanes, _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3])));
     rest = lanes[0] + lanes[1] + lanes[2] + lanes[3];
     for (; i + 8 <= bytes; i += 8)

@@ -12,7 +12,7 @@ NB_INLINE __m512 load16(const float *x, const uint32_t *perm, size_t k, __mmask1
 
 NB_INLINE __mmask16 first(size_t n)
 {
-    return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
+    return (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1);
 }
 
 static void quantize(nb_act *a, size_t i, size_t grp, const float *x, const uint32_t *perm)
@@ -30,7 +30,7 @@ static void quantize(nb_act *a, size_t i, size_t grp, const float *x, const uint
     const bool finite = bits < 0x7f800000u, zero = !finite || inv > 3.4028235e38f;
 
     for (size_t j = 0; j < g; j += 16) {
-        const __mmask16 mask = j < n && !zero ? first(n - j) : 0, out = first(g - j);
+        const __mmask16 mask = first(j < n && !zero ? n - j : 0), out = first(g - j);
         const __m512i v = _mm512_maskz_cvtps_epi32(mask, _mm512_mul_ps(load16(x, perm, k0 + j, mask), _mm512_set1_ps(inv)));
         const __m512i h = _mm512_srai_epi32(_mm512_add_epi32(v, _mm512_set1_epi32(128)), 8);
 
