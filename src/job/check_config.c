@@ -124,6 +124,46 @@ static nb_status check_dynamic(nb_checker *c, nb_err *err)
     return NB_OK;
 }
 
+/* Comparing every entry with every module is bounded work; a longer list is left out with a warning (hardening CF-23). */
+static nb_status check_skip_count(nb_checker *c, nb_err *err)
+{
+    enum { MAX_COMPARES = 1 << 24 };
+    const size_t n = c->has_qcfg ? nb_json_len(c->qcfg.skip) : 0;
+
+    (void)err;
+    c->use_skips = c->has_qcfg && n <= MAX_COMPARES / (c->store->n_tensors + 1);
+    if (!n || c->use_skips)
+        return NB_OK;
+    return nb_report_add(c->report, NB_SEV_WARN, "limit.quant_rules", "", c->qsource, "modules_to_not_convert", "",
+                         "%zu entries for %zu tensors; the list was not compared with the modules.", n, c->store->n_tensors);
+}
+
+/* Does any tensor name hold this text? */
+static const nb_tensor *tensor_with(const nb_store *s, const char *text)
+{
+    for (size_t i = 0; i < s->n_tensors; i++)
+        if (strstr(s->tensors[i].name, text))
+            return &s->tensors[i];
+    return NULL;
+}
+
+/* Entries that would match with another beginning: the tensors were renamed, the config was not. */
+static nb_status check_prefix(nb_checker *c, nb_err *err)
+{
+    for (size_t i = 0; c->use_skips && i < nb_json_len(c->qcfg.skip); i++) {
+        const char *e = nb_json_str(nb_json_at(c->qcfg.skip, i), ""), *tail = strstr(e, "layers.");
+        const nb_tensor *t;
+        char a[NB_ESC_CAP], b[NB_ESC_CAP];
+        if (!tail || tail == e || tensor_with(c->store, e) || !(t = tensor_with(c->store, tail)))
+            continue;
+        nb_esc(a, sizeof a, t->name, (size_t)(strstr(t->name, tail) - t->name));
+        nb_esc(b, sizeof b, e, (size_t)(tail - e));
+        return nb_rule_hit(c->report, err, "NAM-007", c->qsource, "modules_to_not_convert",
+                           "Tensor names start with %s, config rules with %s; rules will not match.", a, b);
+    }
+    return NB_OK;
+}
+
 /* Exclusion entries against modules that are packed: CFG-015 where every reader agrees on the match, CFG-017 where only
  * readers that compare substrings do. One finding per entry and kind. */
 static nb_status check_skips(nb_checker *c, nb_err *err)
@@ -131,7 +171,7 @@ static nb_status check_skips(nb_checker *c, nb_err *err)
     const char *told[64];
     size_t n_told = 0;
 
-    for (size_t i = 0; c->has_qcfg && i < c->scan.n_linears; i++) {
+    for (size_t i = 0; c->use_skips && i < c->scan.n_linears; i++) {
         const nb_linear *lin = &c->scan.linears[i];
         bool whole, seen = false;
         const char *e = nb_qconfig_skip(&c->qcfg, lin->prefix, &whole);
@@ -200,8 +240,9 @@ static nb_status check_dtype(nb_checker *c, nb_err *err)
 
 nb_status nb_check_config(nb_checker *c, nb_err *err)
 {
-    static nb_status (*const stages[])(nb_checker *, nb_err *) = { check_files, check_nested, check_sources, check_dynamic,
-                                                                   check_skips, check_head,   check_dtype };
+    static nb_status (*const stages[])(nb_checker *, nb_err *) = {
+        check_files, check_nested, check_sources, check_dynamic, check_skip_count, check_prefix, check_skips, check_head, check_dtype,
+    };
     nb_status rc = NB_OK;
 
     for (size_t i = 0; rc == NB_OK && i < NB_LEN(stages); i++)

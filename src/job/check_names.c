@@ -126,7 +126,7 @@ static nb_status need_linear(const names_job *j, const char *name, size_t want_n
         if ((rc = check_size(j, w->file, name, w->shape[0], w->shape[1], want_n, want_k)) != NB_OK)
             return rc;
         /* `dynamic` patterns may exclude it; they are not compared */
-        if (body && j->c->scan.n_linears && j->c->has_qcfg && !j->c->qcfg.dynamic && !nb_qconfig_skip(&j->c->qcfg, name, &whole))
+        if (body && j->c->scan.n_linears && j->c->use_skips && !j->c->qcfg.dynamic && !nb_qconfig_skip(&j->c->qcfg, name, &whole))
             return nb_rule_hit(
                 j->c->report, j->err, "CFG-015", w->file, name,
                 "%s is not quantized in the files, but no modules_to_not_convert entry says so. Loaders that trust the config "

@@ -12,11 +12,11 @@ typedef struct nb_checker {
     nb_report *report;
     nb_hfdir *dir;
     nb_store *store;
-    const nb_json *config; /* config.json                              */
-    const nb_json *qjson;  /* quantization config as found, or NULL     */
-    const char *qsource;   /* its file                                  */
-    nb_qconfig qcfg;       /* when qjson is usable                      */
-    bool has_qcfg, has_plan;
+    const nb_json *config;              /* config.json                              */
+    const nb_json *qjson;               /* quantization config as found, or NULL     */
+    const char *qsource;                /* its file                                  */
+    nb_qconfig qcfg;                    /* when qjson is usable                      */
+    bool has_qcfg, has_plan, use_skips; /* use_skips: the exclusion list is short enough to compare (CF-23) */
     nb_scan scan;
     nb_config cfg; /* with has_plan */
     nb_plan plan;  /* with has_plan */

@@ -9,6 +9,10 @@
     {                                                                                                                                      \
         .id = i, .cls = c, .sev = NB_SEV_REJECT, .code = s, .text = t                                                                      \
     }
+#define INFO(i, c, t)                                                                                                                      \
+    {                                                                                                                                      \
+        .id = i, .cls = c, .sev = NB_SEV_INFO, .code = NB_OK, .text = t                                                                    \
+    }
 #define WARN(i, c, t)                                                                                                                      \
     {                                                                                                                                      \
         .id = i, .cls = c, .sev = NB_SEV_WARN, .code = NB_OK, .text = t                                                                    \
@@ -19,6 +23,7 @@ static const nb_rule rules[] = {
     REJECT("FIL-001", "cfg.missing_file", NB_EOPEN,
            "A Hugging Face checkpoint is a directory with a config.json beside its weights. Without it neither the architecture nor "
            "the sizes of the layers are known. Give the directory itself, not its parent, and fetch the file again if it was lost."),
+    INFO("FIL-002", "fmt.torch", "The weights are a PyTorch archive, whose format can carry code. nibble treats such files as data only."),
     REJECT("FIL-003", "idx.missing_shard", NB_EOPEN,
            "model.safetensors.index.json maps every tensor to a shard. A shard it names is not on disk, usually because a download "
            "stopped. Fetch the missing file; its name is in the message."),
@@ -164,6 +169,12 @@ static const nb_rule rules[] = {
     REJECT("VAL-010", "num.nonfinite", NB_ENUMERIC, "A tensor that is used as it is contains NaN or infinity."),
     WARN("VAL-015", "num.code_range",
          "Half of the code range never occurs in a whole tensor. The codes may have fewer bits than declared, or be signed."),
+    /* conversion */
+    REJECT("CNV-010", "conv.act_order", NB_EUNSUPPORTED,
+           "GPTQ with activation order assigns inputs to groups by a table (g_idx). AWQ layouts have no such table and cannot hold the "
+           "weights without quantizing again."),
+    REJECT("CNV-030", "num.scale_inexact", NB_ENUMERIC,
+           "A scale needs more digits than the target type has. Rounding it would change every weight of its group, so it is refused."),
 };
 
 size_t nb_rule_count(void)

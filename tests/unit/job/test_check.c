@@ -198,6 +198,11 @@ static const row rows[] = {
       .rule = "NAM-006",
       .what =
           "q, k and v (or gate and up) of layer 0 are not quantized alike (q_proj 4 bit group 32, k_proj 16 bit, v_proj 4 bit group 32)" },
+    { .label = "NAM-007 rules of a renamed model",
+      .config = CONFIG(QCFG ",\"modules_to_not_convert\":[\"language_model.layers.0.mlp.up_proj\"]"),
+      .want = NB_OK,
+      .rule = "NAM-007",
+      .what = "Tensor names start with model., config rules with language_model.; rules will not match." },
     { .label = "NAM-008 activation scale",
       .change = { { P "mlp.act.scales", "F16", 1, { 256 }, 'f' } },
       .want = NB_NO,
@@ -505,6 +510,32 @@ static void test_symmetric(void **state)
     nb_report_free(rep);
 }
 
+/* CF-23: a million entries are bounded work. */
+static void test_long_list(void **state)
+{
+    row r = { .label = "CF-23 a million entries" };
+    nb_report *rep = nb_report_new();
+    nb_check_sum sum;
+    nb_buf b = { 0 };
+    char dir[128];
+
+    (void)state;
+    nb_buf_puts(&b, "{" HEAD TAIL ",\"quantization_config\":{" QCFG ",\"modules_to_not_convert\":[\"x\"");
+    for (size_t i = 0; i < 1000000; i++)
+        nb_buf_puts(&b, ",\"zzz\"");
+    nb_buf_puts(&b, "]}}");
+    assert_false(b.failed);
+    r.config = b.p;
+    snprintf(dir, sizeof dir, "%s/long", scratch);
+    make_dir(dir, &r);
+    assert_int_equal(check(dir, NULL, rep, &sum, NULL), NB_OK);
+    assert_int_equal(nb_report_count(rep), 1);
+    assert_string_equal(nb_report_at(rep, 0)->cls, "limit.quant_rules");
+    remove_dir(dir);
+    nb_buf_clear(&b);
+    nb_report_free(rep);
+}
+
 static void test_container(void **state)
 {
     nb_report *rep = nb_report_new();
@@ -543,10 +574,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_symmetric),
-        cmocka_unit_test(test_container),
+        cmocka_unit_test(test_good),      cmocka_unit_test(test_rows),      cmocka_unit_test(test_symmetric),
+        cmocka_unit_test(test_long_list), cmocka_unit_test(test_container),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -135,9 +135,12 @@ static void test_round_trip(void **state)
         size_t n, k, g, pack_stripe, unpack_stripe;
         nb_dtype scales;
     } rows[] = {
-        { "one word, one group", 8, 16, 16, 8, 8, NB_DT_F16 },        { "per channel", 24, 96, 96, 16, 8, NB_DT_F16 },
-        { "inputs no multiple of 8", 16, 60, 20, 16, 16, NB_DT_F32 }, { "one input", 8, 1, 1, 8, 8, NB_DT_F32 },
-        { "wider than a tile", 328, 200, 40, 72, 136, NB_DT_BF16 },   { "many groups", 128, 512, 32, 128, 64, NB_DT_F16 },
+        { "one word, one group", 8, 16, 16, 8, 8, NB_DT_F16 },
+        { "per channel", 24, 96, 96, 16, 8, NB_DT_F16 },
+        { "inputs no multiple of 8", 16, 60, 20, 16, 16, NB_DT_F32 },
+        { "one input", 8, 1, 1, 8, 8, NB_DT_F32 },
+        { "wider than a tile", 328, 200, 40, 72, 136, NB_DT_BF16 },
+        { "QT-09 zero points 0 to 15, many groups", 128, 512, 32, 128, 64, NB_DT_F16 },
         { "group of 128", 256, 384, 128, 40, 256, NB_DT_BF16 },
     };
 
