@@ -31,6 +31,8 @@ static bool match(const nb_evidence *e)
 
     if (!w || !s || w->rank != 2 || s->rank != 2 || !is_word(w->dtype) || s->shape[1] == 0 || w->shape[1] > UINT64_MAX / 32)
         return false;
+    if (e->qzeros && (e->qzeros->rank != 2 || e->qzeros->shape[1] != w->shape[1])) /* small GEMV layers look alike otherwise */
+        return false;
     b = w->shape[1] * 32 / s->shape[1];
     return w->shape[1] * 32 % s->shape[1] == 0 && b >= 2 && b <= 8 && s->shape[0] <= w->shape[0];
 }
