@@ -17,7 +17,7 @@ typedef struct nb_added_token {
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
     bool skipped; /* decoding without special tokens leaves it out: its shown text is that of a special token */
-    char *shown; /* content, in normalized form where it is matched in normalized text */
+    char *shown;  /* content, in normalized form where it is matched in normalized text */
     size_t n_shown;
 } nb_added_token;
 

@@ -104,7 +104,7 @@ static nb_status read_merges(bpe *m, const nb_json *list, nb_err *err)
     if (n > MAX_MERGES)
         return nb_fail(err, NB_ELIMIT, "limit.merges", "", "%zu merges, at most %u are read", n, MAX_MERGES);
     if ((list && nb_json_typeof(list) != NB_JARR) || (n > 0 && form != NB_JSTR && form != NB_JARR))
-        return bad_merge(err, 0, "\"merges\" must be a list of texts or of pairs");
+        return nb_fail(err, NB_EFORMAT, "tok.arrays", "", "\"merges\" must be a list of texts or of pairs");
     for (m->n_pairs = 64; m->n_pairs < n + n / 2;)
         m->n_pairs *= 2;
     m->seed = nb_hash_seed(m);

@@ -15,7 +15,7 @@ typedef struct step {
     char *text;          /* REPLACE: content; STRIP: character; METASPACE: mark; WORDPIECE: prefix; BPE_SUFFIX: suffix */
     size_t n_text;
     size_t start, stop; /* STRIP */
-    bool flag;          /* METASPACE: the first mark goes; WORDPIECE: clean up */
+    bool flag;          /* METASPACE: marks of the first token go; WORDPIECE: clean up */
 } step;
 
 /* How far a stream must look: nothing, the last token, a run of byte tokens, or the whole text. */
@@ -248,7 +248,7 @@ static nb_status local_step(const step *s, nb_finder *f, const char *t, size_t n
     case METASPACE:
         for (size_t i = 0; i < n;) {
             if (starts(t + i, n - i, s->text, s->n_text) && s->n_text > 0) {
-                if (!(first && s->flag && i == 0))
+                if (!(first && s->flag)) /* in the first token every mark goes */
                     nb_buf_putc(out, ' ');
                 i += s->n_text;
             } else {

@@ -260,6 +260,8 @@ nb_status nb_replace(const nb_pattern *p, nb_finder *f, const char *s, size_t n,
     bool found;
     nb_status rc;
 
+    if (n == 0) /* the reference finds nothing in an empty text, not even an empty match */
+        return NB_OK;
     nb_finder_begin(f, p, s, n);
     while ((rc = nb_finder_next(f, &found, &b, &e, err)) == NB_OK && found) {
         nb_buf_put(out, s + at, b - at);

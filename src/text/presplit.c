@@ -14,7 +14,7 @@ const char nb_gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^
 /* ---- patterns ---- */
 
 struct nb_pattern {
-    bool literal;
+    bool literal, empty;
     nb_needle needle;
     pcre2_code *code;
 };
@@ -49,7 +49,9 @@ static nb_status compile(nb_pattern *p, const char *re, size_t n, nb_err *err)
         pcre2_set_parens_nest_limit(cc, 64);
         p->code = pcre2_compile((PCRE2_SPTR)(tr.p ? tr.p : ""), tr.n, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
                                 &code, &at, cc);
-        if (!p->code) {
+        if (!p->code && code == PCRE2_ERROR_HEAP_FAILED) {
+            rc = nb_enomem(err, "a regular expression");
+        } else if (!p->code) {
             pcre2_get_error_message(code, msg, sizeof msg);
             rc = nb_fail(err, NB_EUNSUPPORTED, "tok.regex", "", "regular expression \"%s\": %s (offset %zu of its translated form)",
                          nb_esc(esc, sizeof esc, re, n), (const char *)msg, (size_t)at);
@@ -71,6 +73,7 @@ nb_status nb_pattern_regex(const char *re, size_t n, nb_pattern **out, nb_err *e
     *out = NULL;
     if (!p)
         return nb_enomem(err, "a pattern");
+    p->empty = n == 0;
     rc = compile(p, re, n, err);
     if (rc == NB_OK) {
         *out = p;
@@ -104,6 +107,8 @@ nb_status nb_pattern_open(const nb_json *spec, nb_pattern **out, nb_err *err)
     const nb_json *r = nb_json_get(spec, "Regex");
 
     *out = NULL;
+    if (nb_json_typeof(s) == NB_JSTR && nb_json_str_len(s) == 0)
+        return nb_pattern_regex("", 0, out, err); /* matches between any two characters */
     if (nb_json_typeof(s) == NB_JSTR)
         return pattern_literal(nb_json_str(s, ""), nb_json_str_len(s), out, err);
     if (nb_json_typeof(r) == NB_JSTR)
@@ -122,7 +127,7 @@ void nb_pattern_close(nb_pattern *p)
 
 bool nb_pattern_is_empty(const nb_pattern *p)
 {
-    return p->literal && p->needle.n == 0;
+    return p->empty;
 }
 
 /* ---- finder ---- */

@@ -18,7 +18,7 @@ typedef struct nb_pattern nb_pattern;
 nb_status nb_pattern_open(const nb_json *spec, nb_pattern **out, nb_err *err);
 nb_status nb_pattern_regex(const char *re, size_t n, nb_pattern **out, nb_err *err); /* the same from the expression itself */
 void nb_pattern_close(nb_pattern *p);
-bool nb_pattern_is_empty(const nb_pattern *p); /* an empty literal: never found */
+bool nb_pattern_is_empty(const nb_pattern *p); /* matches between any two characters */
 
 /* Iterates over the matches of patterns in texts (valid UTF-8). Zero the struct first; one finder serves any number of
  * texts and patterns, one after the other. A search that takes unreasonably long is NB_ELIMIT "limit.regex". */

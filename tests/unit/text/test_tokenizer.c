@@ -3,9 +3,9 @@
 
 #include "text/tokenizer.h"
 
-static const char *const families[] = { "gpt2",   "starcoder-neox", "roberta-prefix", "llama3",        "qwen2",      "o200k",
-                                        "tekken", "deepseek3",      "llama2",         "phi3-strip",    "gemma",      "mistral-metaspace",
-                                        "sp-bpe", "partial-bytes",  "clip-suffix",    "cont-prefix",   "drop-nounk", "added" };
+static const char *const families[] = { "gpt2",   "starcoder-neox", "roberta-prefix", "llama3",      "qwen2",      "o200k",
+                                        "tekken", "deepseek3",      "llama2",         "phi3-strip",  "gemma",      "mistral-metaspace",
+                                        "sp-bpe", "partial-bytes",  "clip-suffix",    "cont-prefix", "drop-nounk", "added" };
 
 typedef struct tally {
     int lines, bad;
@@ -52,8 +52,8 @@ static void show_ids(const nb_ids *v, char *out, size_t cap)
         at += (size_t)snprintf(out + at, cap - at, "%d ", v->p[i]);
 }
 
-static void check_encode(const nb_tokenizer *tk, tally *t, const char *family, const nb_json *line, const nb_buf *text, const char *key, bool add,
-                         bool parse)
+static void check_encode(const nb_tokenizer *tk, tally *t, const char *family, const nb_json *line, const nb_buf *text, const char *key,
+                         bool add, bool parse)
 {
     const nb_json *want = nb_json_get(line, key);
     nb_ids ids = { 0 };
@@ -71,7 +71,8 @@ static void check_encode(const nb_tokenizer *tk, tally *t, const char *family, c
     nb_ids_clear(&ids);
 }
 
-static void check_decode(const nb_tokenizer *tk, tally *t, const char *family, const nb_json *line, const nb_json *list, const char *key, bool skip)
+static void check_decode(const nb_tokenizer *tk, tally *t, const char *family, const nb_json *line, const nb_json *list, const char *key,
+                         bool skip)
 {
     const nb_json *want = nb_json_get(line, key);
     nb_ids ids = { 0 };
@@ -91,7 +92,8 @@ static void check_decode(const nb_tokenizer *tk, tally *t, const char *family, c
 
 /* The stream rule: every piece is whole characters, pieces and flush make up the decoded text, and never lag behind
  * what the reference had emitted by then. exact: ByteLevel, where nothing needs to be held longer. */
-static void check_stream(const nb_tokenizer *tk, tally *t, const char *family, const nb_json *line, const nb_json *list, const char *key, bool skip)
+static void check_stream(const nb_tokenizer *tk, tally *t, const char *family, const nb_json *line, const nb_json *list, const char *key,
+                         bool skip)
 {
     const nb_json *steps = nb_json_get(line, key);
     const bool differs = nb_json_get(line, "stream_differs") != NULL;
