@@ -1,0 +1,1 @@
+nb_test(engine test_sampler.c)
