@@ -381,25 +381,30 @@ static nb_status read_table(gguf_store *s, cursor *c, uint64_t n, nb_err *err)
     if (rc == NB_OK)
         rc = alignment(s, &align, err);
     start = pad(c->at, align);
-    for (uint64_t i = 0; i < n && rc == NB_OK; i++) {
+    for (uint64_t i = 0; i < n && rc == NB_OK; i++) { /* all sums before any of them is compared with the file */
         if (offset[i] != at) {
             nb_fail(err, NB_EFORMAT, "gguf.offset", "", "offset %llu, expected %llu: tensors must follow each other, padded to %llu",
                     (unsigned long long)offset[i], (unsigned long long)at, (unsigned long long)align);
+            nb_err_at(err, NULL, t[i].name);
+            rc = NB_EFORMAT;
         } else if (stored[i] > (uint64_t)INT64_MAX / 4 - at) {
-            tensor_fail(err, NB_EFORMAT, "gguf.overflow", t[i].name, "the sizes add up to more bytes than 64 bits can count");
-        } else if (stored[i] > 0 && (start > c->size || at > c->size - start || stored[i] > c->size - start - at)) {
-            nb_fail(err, NB_EFORMAT, "gguf.truncated", "", "needs %llu bytes at %llu, the file ends at %llu; fetch the file again",
-                    (unsigned long long)stored[i], (unsigned long long)(start + at), (unsigned long long)c->size);
+            rc = tensor_fail(err, NB_EFORMAT, "gguf.overflow", t[i].name, "the sizes add up to more bytes than 64 bits can count");
         } else {
-            s->data[i] = stored[i] ? c->p + start + at : c->p;
-            t[i].data = nb_gguf_type_at(t[i].file_type)->plain != NB_DT_NONE ? s->data[i] : NULL;
-            t[i].index = i;
             at = pad(at + stored[i], align);
             s->base.total_bytes += stored[i];
-            continue;
         }
-        nb_err_at(err, NULL, t[i].name);
-        rc = NB_EFORMAT;
+    }
+    for (uint64_t i = 0; i < n && rc == NB_OK; i++) {
+        if (stored[i] > 0 && (start > c->size || offset[i] > c->size - start || stored[i] > c->size - start - offset[i])) {
+            nb_fail(err, NB_EFORMAT, "gguf.truncated", "", "needs %llu bytes at %llu, the file ends at %llu; fetch the file again",
+                    (unsigned long long)stored[i], (unsigned long long)(start + offset[i]), (unsigned long long)c->size);
+            nb_err_at(err, NULL, t[i].name);
+            rc = NB_EFORMAT;
+            break;
+        }
+        s->data[i] = stored[i] ? c->p + start + offset[i] : c->p;
+        t[i].data = nb_gguf_type_at(t[i].file_type)->plain != NB_DT_NONE ? s->data[i] : NULL;
+        t[i].index = i;
     }
     nb_free(stored);
     s->base.tensors = t;
