@@ -1,12 +1,12 @@
 /* attn_size.c - scratch sizes of the attention kernels, the same for every tier. */
 #include "kern/attn.h"
 
-/* Per row of a block: O of the tile and of the total, S of a sub-tile, max and sum of both. Once: K or V of a page. */
+/* Per row of a block: O of the tile and of the total, S of a sub-tile, max and sum of both. Once: K or V of two pages. */
 size_t nb_attn_scratch(size_t m, size_t r, size_t d)
 {
     const size_t rows = nb_att_min(m * r, NB_ATT_ROWS);
 
-    return rows * (2 * nb_att_ldo(d) + NB_ATT_SUB + 4) + NB_PAGE * nb_att_ldo(d) + 64;
+    return rows * (2 * nb_att_ldo(d) + NB_ATT_SUB + 4) + NB_ATT_SUB * nb_att_ldo(d) + 64;
 }
 
 size_t nb_attn_partial(size_t rows, size_t d)

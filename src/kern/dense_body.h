@@ -8,33 +8,35 @@
 enum {
     CHUNK = 192,   /* tokens that pass a block before the next: their inputs stay in L2 or L3      */
     WIDEN_AT = 24, /* from this many tokens on a block of 16-bit weights is widened once, to f32   */
-    AHEAD = 4096   /* prefetch distance in bytes                                                   */
+    AHEAD = 4096,  /* prefetch distance in bytes into L1, for tiles                                */
+    AHEAD1 = 1536  /* for one token, into L2: 1 KB to 2 KB reach read speed, more than 3 KB 0.7 of it */
 };
 
 /* mr tokens x DENSE_NV registers. */
 NB_FORCE void dense_tile(const nb_dtype bt, size_t mr, const float *const *a, const unsigned char *b, size_t k, float *c, size_t ldc,
                          tile_mode mode)
 {
+    const tile_part part = { .b = b, .k = k, .ahead = b + AHEAD };
     const size_t ldb = NB_STRIP * (bt == NB_DT_F32 ? 4 : 2);
 
     switch (mr) {
     case 1:
-        tile(1, DENSE_NV, bt, a, b, ldb, k, c, ldc, mode, AHEAD);
+        tile(1, DENSE_NV, bt, true, a, &part, 1, ldb, c, ldc, mode);
         break;
     case 2:
-        tile(2, DENSE_NV, bt, a, b, ldb, k, c, ldc, mode, AHEAD);
+        tile(2, DENSE_NV, bt, true, a, &part, 1, ldb, c, ldc, mode);
         break;
     case 3:
-        tile(3, DENSE_NV, bt, a, b, ldb, k, c, ldc, mode, AHEAD);
+        tile(3, DENSE_NV, bt, true, a, &part, 1, ldb, c, ldc, mode);
         break;
     case 4:
-        tile(4, DENSE_NV, bt, a, b, ldb, k, c, ldc, mode, AHEAD);
+        tile(4, DENSE_NV, bt, true, a, &part, 1, ldb, c, ldc, mode);
         break;
     case 5:
-        tile(5, DENSE_NV, bt, a, b, ldb, k, c, ldc, mode, AHEAD);
+        tile(5, DENSE_NV, bt, true, a, &part, 1, ldb, c, ldc, mode);
         break;
     default:
-        tile(6, DENSE_NV, bt, a, b, ldb, k, c, ldc, mode, AHEAD);
+        tile(6, DENSE_NV, bt, true, a, &part, 1, ldb, c, ldc, mode);
         break;
     }
 }
@@ -46,7 +48,8 @@ NB_FORCE void block_of(const nb_dtype bt, const unsigned char *b, size_t k, cons
     const size_t size = bt == NB_DT_F32 ? 4 : 2;
 
     if (m == 1) {
-        tile(1, DENSE_NV1, bt, &x, b, NB_STRIP * size, k, y, ldy, mode, AHEAD);
+        const tile_part part = { .b = b, .k = k, .ahead = b + AHEAD1 };
+        tile(1, DENSE_NV1, bt, false, &x, &part, 1, NB_STRIP * size, y, ldy, mode);
         return;
     }
     for (size_t i = 0; i < m; i += DENSE_MR) {

@@ -14,10 +14,17 @@ typedef enum tile_mode {
     TILE_GO_ON /* c = chain from c        */
 } tile_mode;
 
-/* b: rows of `ldb` bytes, elements of type bt. `ahead` bytes from what is read are prefetched. All but a, b, ldb, k, c,
- * ldc, mode and ahead must be constants, so that acc lives in registers. */
-NB_FORCE void tile(const int mr, const int nv, const nb_dtype bt, const float *const *a, const unsigned char *b, size_t ldb, size_t k,
-                   float *c, size_t ldc, tile_mode mode, uintptr_t ahead)
+/* Rows of b that follow one another in memory, and lines to prefetch meanwhile, as many as are read. */
+typedef struct tile_part {
+    const unsigned char *b;
+    size_t k;
+    const unsigned char *ahead;
+} tile_part;
+
+/* b: n_parts parts, rows of `ldb` bytes, elements of type bt. near: prefetch into L1, else L2. mr, nv, bt and near must be
+ * constants, so that acc lives in registers. */
+NB_FORCE void tile(const int mr, const int nv, const nb_dtype bt, const bool near, const float *const *a, const tile_part *part,
+                   int n_parts, size_t ldb, float *c, size_t ldc, tile_mode mode)
 {
     const int bytes = VL * (bt == NB_DT_F32 ? 4 : 2);
     const float *row[8];
@@ -30,22 +37,33 @@ NB_FORCE void tile(const int mr, const int nv, const nb_dtype bt, const float *c
         for (int v = 0; v < nv; v++)
             acc[i][v] = mode == TILE_GO_ON ? v_load(c + (size_t)i * ldc + (size_t)v * VL) : v_zero();
     }
-    for (size_t x = 0; x < k; x++) {
-        vf w[8];
-#pragma GCC unroll 8
-        for (int v = 0; v < nv; v++)
-            w[v] = v_widen(b + v * bytes, bt);
-#pragma GCC unroll 8
-        for (int o = 0; o < nv * bytes; o += 64)
-            _mm_prefetch((const char *)((uintptr_t)b + ahead + (uintptr_t)o), _MM_HINT_T0);
-#pragma GCC unroll 8
-        for (int i = 0; i < mr; i++) {
-            const vf s = v_set1(row[i] + x);
+    for (const tile_part *p = part; p < part + n_parts; p++) {
+        const unsigned char *b = p->b, *ahead = p->ahead;
+        const size_t k = p->k;
+        for (size_t x = 0; x < k; x++) {
+            vf w[8];
 #pragma GCC unroll 8
             for (int v = 0; v < nv; v++)
-                acc[i][v] = v_fma(w[v], s, acc[i][v]);
+                w[v] = v_widen(b + v * bytes, bt);
+#pragma GCC unroll 8
+            for (int o = 0; o < nv * bytes; o += 64)
+                if (near)
+                    _mm_prefetch((const char *)ahead + o, _MM_HINT_T0);
+                else
+                    _mm_prefetch((const char *)ahead + o, _MM_HINT_T1);
+#pragma GCC unroll 8
+            for (int i = 0; i < mr; i++) {
+                const vf s = v_set1(row[i] + x);
+#pragma GCC unroll 8
+                for (int v = 0; v < nv; v++)
+                    acc[i][v] = v_fma(w[v], s, acc[i][v]);
+            }
+            b += ldb;
+            ahead += (nv * bytes + 63) / 64 * 64;
         }
-        b += ldb;
+#pragma GCC unroll 8
+        for (int i = 0; i < mr; i++)
+            row[i] += k;
     }
 #pragma GCC unroll 8
     for (int i = 0; i < mr; i++)

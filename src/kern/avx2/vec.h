@@ -14,7 +14,8 @@ enum {
     DENSE_NV = 2,
     DENSE_NV1 = 8, /* registers of one token: a whole strip                             */
     ATT_MR = 6,    /* attention tile: 6 query rows x 16 positions or values              */
-    ATT_NV = 2
+    ATT_NV = 2,
+    ATT_FEW = 2 /* rows that take 2 * ATT_NV registers each */
 };
 typedef __m256 vf;
 

@@ -14,7 +14,8 @@ enum {
     DENSE_NV = 4,
     DENSE_NV1 = 4, /* registers of one token                                                        */
     ATT_MR = 8,    /* attention tile: 8 query rows x 32 positions or values                         */
-    ATT_NV = 2
+    ATT_NV = 2,
+    ATT_FEW = 4 /* rows that take 2 * ATT_NV registers each */
 };
 typedef __m512 vf;
 
