@@ -7,30 +7,16 @@
 #include "cli/cli.h"
 #include "job/check.h"
 
-static const char *const sev_name[] = { [NB_SEV_INFO] = "note", [NB_SEV_WARN] = "warning", [NB_SEV_REJECT] = "error" };
-
-/* A file of the checked directory without the directory. */
-static const char *short_file(const char *path, const char *file)
-{
-    const size_t n = strlen(path);
-
-    if (n == 0 || strncmp(file, path, n) != 0 || (file[n] != '/' && path[n - 1] != '/'))
-        return file;
-    for (file += n; *file == '/';)
-        file++;
-    return file;
-}
-
 static void print_finding(const nb_cli *cli, const nb_finding *f, const char *path)
 {
     static const char *const color[] = { [NB_SEV_INFO] = "", [NB_SEV_WARN] = "\033[33m", [NB_SEV_REJECT] = "\033[31m" };
     const bool paint = cli->color && f->sev != NB_SEV_INFO;
 
     if (f->file[0])
-        printf("%s: ", short_file(path, f->file));
+        printf("%s: ", nb_check_short_file(path, f->file));
     if (f->subject[0])
         printf("%s: ", f->subject);
-    printf("%s%s%s: %s [%s]\n", paint ? color[f->sev] : "", sev_name[f->sev], paint ? "\033[0m" : "", f->what,
+    printf("%s%s%s: %s [%s]\n", paint ? color[f->sev] : "", nb_check_severity(f->sev), paint ? "\033[0m" : "", f->what,
            f->rule[0] ? f->rule : f->cls);
     if (f->next[0])
         printf("  \xe2\x86\x92 %s\n", f->next);
@@ -49,47 +35,6 @@ static void print_text(const nb_cli *cli, const nb_report *r, const nb_check_sum
         printf("%s, %u bits, group %" PRId64 ", %zu quantized linears, ", s->format, s->bits, s->group_size, s->n_linears);
     printf("%zu tensors, %s: %zu error%s, %zu warning%s\n", s->n_tensors, nb_human_bytes(bytes, sizeof bytes, s->n_bytes), errors,
            errors == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s");
-}
-
-static nb_json *finding_json(const nb_finding *f, const char *path)
-{
-    nb_json *o = nb_json_new_obj();
-
-    if (o && nb_json_set(o, "severity", nb_json_new_str(sev_name[f->sev])) && nb_json_set(o, "rule", nb_json_new_str(f->rule)) &&
-        nb_json_set(o, "class", nb_json_new_str(f->cls)) && nb_json_set(o, "file", nb_json_new_str(short_file(path, f->file))) &&
-        nb_json_set(o, "subject", nb_json_new_str(f->subject)) && nb_json_set(o, "message", nb_json_new_str(f->what)) &&
-        nb_json_set(o, "next", nb_json_new_str(f->next)))
-        return o;
-    nb_json_free(o);
-    return NULL;
-}
-
-static nb_status print_json(const nb_report *r, const nb_check_sum *s, nb_severity least, const char *path, bool pass, nb_err *err)
-{
-    nb_json *o = nb_json_new_obj(), *list = nb_json_new_arr();
-    bool ok = o && list;
-
-    for (size_t i = 0; ok && i < nb_report_count(r); i++)
-        if (nb_report_at(r, i)->sev >= least)
-            ok = nb_json_push(list, finding_json(nb_report_at(r, i), path));
-    ok = ok && nb_json_set(o, "path", nb_json_new_str(path)) && nb_json_set(o, "ok", nb_json_new_bool(pass)) &&
-         nb_json_set(o, "format", s->format[0] ? nb_json_new_str(s->format) : nb_json_new_null());
-    if (ok && s->format[0])
-        ok = nb_json_set(o, "bits", nb_json_new_int(s->bits)) && nb_json_set(o, "group_size", nb_json_new_int(s->group_size));
-    ok = ok && nb_json_set(o, "linears", nb_json_new_int((int64_t)s->n_linears)) &&
-         nb_json_set(o, "tensors", nb_json_new_int((int64_t)s->n_tensors)) &&
-         nb_json_set(o, "bytes", nb_json_new_int((int64_t)s->n_bytes)) &&
-         nb_json_set(o, "errors", nb_json_new_int((int64_t)nb_report_count_sev(r, NB_SEV_REJECT))) &&
-         nb_json_set(o, "warnings", nb_json_new_int((int64_t)nb_report_count_sev(r, NB_SEV_WARN)));
-    if (ok) {
-        ok = nb_json_set(o, "findings", list);
-        list = NULL;
-    }
-    if (ok)
-        nb_cli_json(o);
-    nb_json_free(list);
-    nb_json_free(o);
-    return ok ? NB_OK : nb_enomem(err, "the report");
 }
 
 static nb_status parse_level(const char *level, nb_severity *least, nb_err *err)
@@ -132,6 +77,7 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
     nb_severity least = NB_SEV_WARN;
     nb_check_sum sum;
     nb_report *report = NULL;
+    nb_json *json = NULL;
     nb_pool *pool = NULL;
     size_t n_args;
     bool help = false;
@@ -153,9 +99,12 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
     if (rc == NB_OK || rc == NB_NO) {
         if (!cli->json)
             print_text(cli, report, &sum, least, args[0]);
-        else if (print_json(report, &sum, least, args[0], rc == NB_OK, err) != NB_OK)
-            rc = NB_ENOMEM;
+        else if ((json = nb_check_json(args[0], report, &sum, least)))
+            nb_cli_json(json);
+        else
+            rc = nb_enomem(err, "the report");
     }
+    nb_json_free(json);
     nb_pool_close(pool);
     nb_report_free(report);
     return rc;

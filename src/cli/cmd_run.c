@@ -7,7 +7,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "engine/engine.h"
+#include "job/answer.h"
 #include "job/load.h"
 
 typedef struct run_opts {
@@ -24,185 +24,66 @@ typedef struct run {
     nb_loaded l;
     nb_pool *pool;
     nb_engine *engine;
-    nb_sampling sampling;
-    int32_t stop_ids[32];
-    size_t n_stop_ids;
-    /* figures of the last answer */
-    size_t n_prompt, n_answer;
-    double prompt_s, answer_s;
-    nb_finish finish;
+    nb_answer_defaults model; /* with the command line's changes */
+    size_t n_prompt;          /* of the last answer */
+    nb_answer last;
 } run;
 
 /* ---- settings ---- */
 
-static void add_stop_id(run *r, int64_t id)
-{
-    for (size_t i = 0; i < r->n_stop_ids; i++)
-        if (r->stop_ids[i] == id)
-            return;
-    if (id >= 0 && id <= INT32_MAX && r->n_stop_ids < NB_LEN(r->stop_ids))
-        r->stop_ids[r->n_stop_ids++] = (int32_t)id;
-}
-
-/* Sampling: the command line, else generation_config.json, else the plain distribution (SMP-1). */
+/* Sampling: the command line, else the model's defaults. */
 static nb_status settings(run *r, nb_err *err)
 {
-    const nb_config *c = nb_model_config(r->l.model);
-    const char *text;
-    size_t n;
-    nb_json *gen = NULL;
-    const nb_json *eos;
-    nb_status rc = nb_hfdir_file(r->l.dir, "generation_config.json", &text, &n, err);
+    nb_sampling *s = &r->model.sampling;
+    nb_status rc = nb_answer_defaults_read(r->l.dir, nb_model_config(r->l.model), &r->model, err);
 
-    if (rc == NB_OK && text)
-        rc = nb_json_parse(text, n, "cfg", 0, &gen, err);
-    if (rc != NB_OK) {
-        nb_err_at(err, "generation_config.json", NULL);
+    if (rc != NB_OK)
         return rc;
-    }
-    r->sampling.temperature = (float)(r->o.temperature >= 0 ? r->o.temperature : nb_json_num(nb_json_get(gen, "temperature"), 1));
-    if (r->o.temperature < 0 && !nb_json_bool(nb_json_get(gen, "do_sample"), true))
-        r->sampling.temperature = 0;
-    r->sampling.top_k = (int)(r->o.top_k >= 0 ? r->o.top_k : nb_json_int(nb_json_get(gen, "top_k"), 0));
-    r->sampling.top_p = (float)(r->o.top_p >= 0 ? r->o.top_p : nb_json_num(nb_json_get(gen, "top_p"), 1));
-    r->sampling.min_p = (float)(r->o.min_p >= 0 ? r->o.min_p : nb_json_num(nb_json_get(gen, "min_p"), 0));
-    r->sampling.repetition_penalty =
-        (float)(r->o.repetition_penalty > 0 ? r->o.repetition_penalty : nb_json_num(nb_json_get(gen, "repetition_penalty"), 1));
-    r->sampling.seed = r->o.seed >= 0 ? (uint64_t)r->o.seed : (uint64_t)(nb_now() * 1e6);
-    if (!r->o.ignore_eos) {
-        for (size_t i = 0; i < c->n_eos; i++)
-            add_stop_id(r, c->eos_id[i]);
-        eos = nb_json_get(gen, "eos_token_id");
-        add_stop_id(r, nb_json_int(eos, -1));
-        for (size_t i = 0; i < nb_json_len(eos); i++)
-            add_stop_id(r, nb_json_int(nb_json_at(eos, i), -1));
-    }
-    nb_json_free(gen);
-    return nb_sampling_check(&r->sampling, err);
-}
-
-/* ---- text out, with stop strings held back ---- */
-
-typedef struct printer {
-    nb_buf text;  /* whole answer            */
-    size_t shown; /* bytes already printed   */
-    bool stopped; /* a stop string was found */
-    const run *r;
-} printer;
-
-/* Bytes at the end of text[n] that may be the beginning of a stop string. */
-static size_t held_back(const printer *p)
-{
-    size_t hold = 0;
-
-    for (size_t i = 0; i < p->r->o.stop.n; i++) {
-        const char *s = p->r->o.stop.v[i];
-        const size_t len = strlen(s);
-        for (size_t k = len - 1; k > hold; k--)
-            if (k <= p->text.n && memcmp(p->text.p + p->text.n - k, s, k) == 0) {
-                hold = k;
-                break;
-            }
-    }
-    return hold;
-}
-
-/* Cut the text before the stop string that ends first (DET-3). */
-static void find_stop(printer *p, size_t from)
-{
-    size_t best_end = SIZE_MAX, best_at = 0;
-
-    for (size_t i = 0; i < p->r->o.stop.n; i++) {
-        const char *s = p->r->o.stop.v[i];
-        const size_t len = strlen(s);
-        for (size_t at = from > len ? from - len : 0; at + len <= p->text.n; at++)
-            if (memcmp(p->text.p + at, s, len) == 0) {
-                if (at + len < best_end) {
-                    best_end = at + len;
-                    best_at = at;
-                }
-                break;
-            }
-    }
-    if (best_end != SIZE_MAX) {
-        p->text.n = best_at;
-        p->text.p[best_at] = 0;
-        p->stopped = true;
-    }
-}
-
-static void show(printer *p, size_t from, bool last)
-{
-    size_t end;
-
-    if (!p->text.p)
-        return;
-    find_stop(p, from);
-    end = p->stopped || last ? p->text.n : p->text.n - held_back(p);
-    if (!p->r->cli->json && end > p->shown) {
-        fwrite(p->text.p + p->shown, 1, end - p->shown, stdout);
-        fflush(stdout);
-    }
-    if (end > p->shown)
-        p->shown = end;
+    if (r->o.temperature >= 0)
+        s->temperature = (float)r->o.temperature;
+    if (r->o.top_k >= 0)
+        s->top_k = (int)r->o.top_k;
+    if (r->o.top_p >= 0)
+        s->top_p = (float)r->o.top_p;
+    if (r->o.min_p >= 0)
+        s->min_p = (float)r->o.min_p;
+    if (r->o.repetition_penalty > 0)
+        s->repetition_penalty = (float)r->o.repetition_penalty;
+    s->seed = r->o.seed >= 0 ? (uint64_t)r->o.seed : (uint64_t)(nb_now() * 1e6);
+    return nb_sampling_check(s, err);
 }
 
 /* ---- one answer ---- */
 
-/* Run one prompt to its end; the answer's text goes to out and, streamed, to stdout. */
-static nb_status answer(run *r, const nb_ids *prompt, nb_buf *out, nb_err *err)
+static int show(void *user, const char *text, size_t n)
 {
-    const nb_request q = { .ids = prompt->p,
-                           .n_ids = prompt->n,
-                           .max_tokens = (size_t)r->o.max_tokens,
-                           .sampling = r->sampling,
-                           .stop_ids = r->stop_ids,
-                           .n_stop_ids = r->n_stop_ids };
-    printer p = { .r = r };
-    nb_detok *detok = NULL;
-    uint64_t id;
-    double t0 = nb_now(), t1 = 0;
-    nb_status rc = nb_detok_open(r->l.tok, true, &detok, err);
+    const run *r = user;
+
+    if (!r->cli->json) {
+        fwrite(text, 1, n, stdout);
+        fflush(stdout);
+    }
+    return ferror(stdout); /* nobody reads on: main() tells why */
+}
+
+/* Run one prompt to its end, streaming to stdout. */
+static nb_status answer(run *r, const nb_ids *prompt, nb_err *err)
+{
+    const nb_answer_opts o = { .ids = prompt->p,
+                               .n_ids = prompt->n,
+                               .max_tokens = (size_t)r->o.max_tokens,
+                               .sampling = r->model.sampling,
+                               .stop_ids = r->model.stop_ids,
+                               .n_stop_ids = r->o.ignore_eos ? 0 : r->model.n_stop_ids,
+                               .stop = r->o.stop.v,
+                               .n_stop = r->o.stop.n,
+                               .piece = show,
+                               .user = r,
+                               .host = &r->cli->host };
 
     r->n_prompt = prompt->n;
-    r->n_answer = 0;
-    r->finish = NB_FINISH_NONE;
-    if (rc == NB_OK)
-        rc = nb_engine_add(r->engine, &q, &id, err);
-    while (rc == NB_OK && !nb_engine_idle(r->engine)) {
-        nb_event ev[2];
-        size_t n;
-        if (nb_cli_interrupted() || p.stopped)
-            nb_engine_cancel(r->engine, id);
-        rc = nb_engine_step(r->engine, ev, NB_LEN(ev), &n, err);
-        for (size_t i = 0; rc == NB_OK && i < n; i++) {
-            const size_t from = p.text.n;
-            if (t1 == 0)
-                t1 = nb_now();
-            if (ev[i].kind == NB_EV_DONE) {
-                r->finish = p.stopped ? NB_FINISH_STOP : ev[i].finish;
-                continue;
-            }
-            r->n_answer++;
-            rc = nb_detok_add(detok, ev[i].id, &p.text, err);
-            if (rc == NB_OK)
-                show(&p, from, false);
-        }
-    }
-    if (rc == NB_OK && !p.stopped) {
-        const size_t from = p.text.n;
-        rc = nb_detok_flush(detok, &p.text, err);
-        show(&p, from, true);
-    }
-    r->prompt_s = t1 - t0;
-    r->answer_s = nb_now() - t1;
-    if (rc == NB_OK && p.text.failed)
-        rc = nb_enomem(err, "the answer");
-    *out = p.text;
-    nb_detok_close(detok);
-    if (rc == NB_OK && r->finish == NB_FINISH_CANCEL && nb_cli_interrupted())
-        rc = NB_ECANCELED;
-    return rc;
+    nb_buf_clear(&r->last.text);
+    return nb_answer_run(r->engine, r->l.tok, &o, &r->last, NULL, err);
 }
 
 static void figures(const run *r)
@@ -210,24 +91,24 @@ static void figures(const run *r)
     char mem[32];
 
     nb_cli_dim(r->cli, "%zu prompt tokens at %.0f tok/s, %zu tokens at %.1f tok/s, %s, %s, %d threads", r->n_prompt,
-               r->prompt_s > 0 ? (double)r->n_prompt / r->prompt_s : 0, r->n_answer,
-               r->answer_s > 0 && r->n_answer > 1 ? (double)(r->n_answer - 1) / r->answer_s : 0,
+               r->last.prompt_s > 0 ? (double)r->n_prompt / r->last.prompt_s : 0, r->last.n_tokens,
+               r->last.answer_s > 0 && r->last.n_tokens > 1 ? (double)(r->last.n_tokens - 1) / r->last.answer_s : 0,
                nb_human_bytes(mem, sizeof mem, nb_rss_now()), nb_model_kern(r->l.model)->name, nb_pool_threads(r->pool));
 }
 
 static const char *const finish_names[] = { "none", "stop", "length", "cancel" };
 
-static nb_status print_json(const run *r, const nb_buf *text, nb_err *err)
+static nb_status print_json(const run *r, nb_err *err)
 {
     nb_json *o = nb_json_new_obj();
-    const bool ok = nb_json_set(o, "text", nb_json_new_strn(text->p ? text->p : "", text->n)) &&
-                    nb_json_set(o, "finish_reason", nb_json_new_str(finish_names[r->finish])) &&
+    const bool ok = nb_json_set(o, "text", nb_json_new_strn(r->last.text.p ? r->last.text.p : "", r->last.text.n)) &&
+                    nb_json_set(o, "finish_reason", nb_json_new_str(finish_names[r->last.finish])) &&
                     nb_json_set(o, "prompt_tokens", nb_json_new_int((int64_t)r->n_prompt)) &&
-                    nb_json_set(o, "completion_tokens", nb_json_new_int((int64_t)r->n_answer)) &&
-                    nb_json_set(o, "prompt_s", nb_json_new_real(r->prompt_s)) &&
-                    nb_json_set(o, "answer_s", nb_json_new_real(r->answer_s)) &&
+                    nb_json_set(o, "completion_tokens", nb_json_new_int((int64_t)r->last.n_tokens)) &&
+                    nb_json_set(o, "prompt_s", nb_json_new_real(r->last.prompt_s)) &&
+                    nb_json_set(o, "answer_s", nb_json_new_real(r->last.answer_s)) &&
                     nb_json_set(o, "kernel", nb_json_new_str(nb_model_kern(r->l.model)->name)) &&
-                    nb_json_set(o, "seed", nb_json_new_int((int64_t)r->sampling.seed));
+                    nb_json_set(o, "seed", nb_json_new_int((int64_t)r->model.sampling.seed));
 
     if (ok)
         nb_cli_json(o);
@@ -267,26 +148,24 @@ static nb_status encode_chat(run *r, const nb_json *messages, nb_ids *ids, nb_er
 static nb_status one_turn(run *r, nb_json *messages, const char *text, size_t n, nb_err *err)
 {
     nb_ids ids = { 0 };
-    nb_buf out = { 0 };
     nb_status rc;
 
     if (messages && !push_message(messages, "user", text, n))
         return nb_enomem(err, "the message");
     rc = messages ? encode_chat(r, messages, &ids, err) : nb_tokenizer_encode(r->l.tok, text, n, true, false, &ids, err);
     if (rc == NB_OK)
-        rc = answer(r, &ids, &out, err);
+        rc = answer(r, &ids, err);
     if (rc == NB_OK && r->cli->json)
-        rc = print_json(r, &out, err);
+        rc = print_json(r, err);
     else if (rc == NB_OK || rc == NB_ECANCELED)
         putchar('\n');
     fflush(stdout);
     if (rc == NB_OK) {
         figures(r);
-        if (messages && !push_message(messages, "assistant", out.p ? out.p : "", out.n))
+        if (messages && !push_message(messages, "assistant", r->last.text.p ? r->last.text.p : "", r->last.text.n))
             rc = nb_enomem(err, "the message");
     }
     nb_ids_clear(&ids);
-    nb_buf_clear(&out);
     return rc;
 }
 
@@ -437,6 +316,7 @@ static nb_status run_run(nb_cli *cli, int argc, char **argv, nb_err *err)
         rc = load(&r, args[0], err);
     if (rc == NB_OK)
         rc = converse(&r, n > 1 ? args[1] : NULL, err);
+    nb_buf_clear(&r.last.text);
     nb_engine_close(r.engine);
     nb_load_close(&r.l);
     nb_pool_close(r.pool);

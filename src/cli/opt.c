@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cpu.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "kern/kern.h"
+#include "job/load.h"
 
 enum { COMMON = 7 };
 
@@ -216,21 +215,7 @@ nb_status nb_cli_parse(nb_cli *cli, const nb_cmd *cmd, const nb_opt *opts, size_
 
 nb_status nb_cli_cpu(const nb_cli *cli, const nb_kern **kern, nb_err *err)
 {
-    const unsigned have = nb_cpu_features();
-    char esc[NB_ESC_CAP];
-
-    if (!cli->cpu) {
-        *kern = nb_kern_pick(have);
-        return NB_OK;
-    }
-    *kern = nb_kern_find(cli->cpu);
-    if (!*kern)
-        return nb_fail(err, NB_EARG, "usage.value", "", "--cpu is \"%s\", which this build does not have; use scalar, avx2 or avx512-vnni",
-                       nb_esc(esc, sizeof esc, cli->cpu, strlen(cli->cpu)));
-    if ((*kern)->need & ~have)
-        return nb_fail(err, NB_EUNSUPPORTED, "cpu.features", "", "this processor cannot run the %s kernels; the best here is %s",
-                       (*kern)->name, nb_kern_pick(have)->name);
-    return NB_OK;
+    return nb_load_kern(cli->cpu, kern, err);
 }
 
 nb_status nb_cli_pool(const nb_cli *cli, nb_pool **pool, nb_err *err)

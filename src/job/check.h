@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "tensor/report.h"
@@ -29,5 +30,11 @@ typedef struct nb_check_sum {
  * Returns NB_OK when no rule of severity reject failed, NB_NO when one did; NB_EOPEN, NB_EFORMAT, NB_EUNSUPPORTED,
  * NB_ELIMIT, NB_EREAD, NB_ENOMEM, NB_ECANCELED with err filled when it could not be judged. */
 nb_status nb_check(const char *path, const nb_check_opts *o, nb_report *report, nb_check_sum *sum, nb_err *err);
+
+/* check_json.c: verdict, sums and the findings of at least this severity as an object. NULL: no memory. */
+nb_json *nb_check_json(const char *path, const nb_report *report, const nb_check_sum *sum, nb_severity least);
+const char *nb_check_severity(nb_severity s); /* "note", "warning", "error" */
+/* `file` without the checked directory in front: a pointer into it. */
+const char *nb_check_short_file(const char *path, const char *file);
 
 #endif

@@ -1,8 +1,10 @@
 /* load.c - opening order of a model. */
 #include "job/load.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/mem.h"
 
 static void log_notes(const nb_report *notes, const nb_host *host)
@@ -71,6 +73,26 @@ nb_status nb_load_text(nb_loaded *l, const char *path, nb_err *err)
         rc = nb_chat_open(config, n_config, jinja, n_jinja, &l->chat, err);
     nb_err_at(err, path, NULL);
     return rc;
+}
+
+nb_status nb_load_kern(const char *cap, const nb_kern **out, nb_err *err)
+{
+    const unsigned have = nb_cpu_features();
+    char esc[NB_ESC_CAP], names[128] = "";
+
+    *out = cap ? nb_kern_find(cap) : nb_kern_pick(have);
+    if (!*out) {
+        for (size_t i = 0; i < nb_kern_count(); i++) {
+            const size_t n = strlen(names);
+            snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", nb_kern_at(i)->name);
+        }
+        return nb_fail(err, NB_EARG, "arg.cpu", "", "this build has no kernels named \"%s\"; it has %s",
+                       nb_esc(esc, sizeof esc, cap, strlen(cap)), names);
+    }
+    if ((*out)->need & ~have)
+        return nb_fail(err, NB_EUNSUPPORTED, "cpu.features", "", "this processor cannot run the %s kernels; the best here is %s",
+                       (*out)->name, nb_kern_pick(have)->name);
+    return NB_OK;
 }
 
 void nb_load_close(nb_loaded *l)
