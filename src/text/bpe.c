@@ -27,6 +27,7 @@ typedef struct bpe {
     pair *pairs;          /* open addressing, a power of two */
     size_t n_pairs;
     uint64_t seed;
+    int32_t made; /* while reading merges: what the last one made */
 } bpe;
 
 /* ---- merges ---- */
@@ -45,6 +46,16 @@ static nb_status bad_merge(nb_err *err, size_t i, const char *why)
     return nb_fail(err, NB_EFORMAT, "tok.merge", "", "merge %zu: %s", i, why);
 }
 
+/* Id of what a merge makes. Nearly always it is the token behind the one that the merge before made. */
+static int32_t find_made(bpe *m, const char *s, size_t n)
+{
+    size_t k = 0;
+    const char *next = nb_vocab_piece(&m->base.vocab, m->made + 1, &k);
+
+    m->made = next && k == n && memcmp(next, s, n) == 0 ? m->made + 1 : nb_vocab_find(&m->base.vocab, s, n);
+    return m->made;
+}
+
 static nb_status add_merge(bpe *m, nb_buf *tmp, size_t i, const char *a, size_t n_a, const char *b, size_t n_b, nb_err *err)
 {
     const int32_t ia = nb_vocab_find(&m->base.vocab, a, n_a);
@@ -60,7 +71,7 @@ static nb_status add_merge(bpe *m, nb_buf *tmp, size_t i, const char *a, size_t 
     nb_buf_put(tmp, b + cut, n_b - cut);
     if (tmp->failed)
         return nb_enomem(err, "the merges");
-    id = nb_vocab_find(&m->base.vocab, tmp->p ? tmp->p : "", tmp->n);
+    id = find_made(m, tmp->p ? tmp->p : "", tmp->n);
     if (id < 0)
         return bad_merge(err, i, "what it makes is not in the vocabulary");
     p = pair_seek(m, (uint32_t)ia, (uint32_t)ib);
@@ -71,50 +82,111 @@ static nb_status add_merge(bpe *m, nb_buf *tmp, size_t i, const char *a, size_t 
     return NB_OK;
 }
 
-static nb_status read_merge(bpe *m, nb_buf *tmp, size_t i, const nb_json *v, nb_json_type form, nb_err *err)
+/* The table for twice as many pairs. */
+static nb_status grow_pairs(bpe *m, nb_err *err)
 {
-    const nb_json *a = nb_json_at(v, 0), *b = nb_json_at(v, 1);
+    pair *old = m->pairs;
+    const size_t n_old = m->n_pairs;
+
+    m->n_pairs = n_old ? n_old * 2 : 1024;
+    m->pairs = nb_alloc_array(m->n_pairs, sizeof *m->pairs);
+    if (!m->pairs) {
+        nb_free(old);
+        return nb_enomem(err, "the merges");
+    }
+    memset(m->pairs, 0xFF, m->n_pairs * sizeof *m->pairs);
+    for (size_t i = 0; i < n_old; i++) {
+        if (old[i].rank != UINT32_MAX)
+            *pair_seek(m, old[i].a, old[i].b) = old[i];
+    }
+    nb_free(old);
+    return NB_OK;
+}
+
+/* Merge i in text form ("a b"). */
+static nb_status read_text_merge(bpe *m, nb_tokreader *r, nb_buf *tmp, size_t i, nb_err *err)
+{
     const char *s, *blank;
     size_t n;
+    nb_status rc = nb_tokreader_text(r, &s, &n);
 
-    if (nb_json_typeof(v) != form)
-        return bad_merge(err, i, "texts and pairs are mixed");
-    if (form == NB_JARR) {
-        if (nb_json_len(v) != 2 || nb_json_typeof(a) != NB_JSTR || nb_json_typeof(b) != NB_JSTR)
-            return bad_merge(err, i, "it is not a pair of texts");
-        return add_merge(m, tmp, i, nb_json_str(a, ""), nb_json_str_len(a), nb_json_str(b, ""), nb_json_str_len(b), err);
-    }
-    s = nb_json_str(v, "");
-    n = nb_json_str_len(v);
-    if (n >= 8 && memcmp(s, "#version", 8) == 0)
-        return NB_OK;
+    if (rc != NB_OK || (n >= 8 && memcmp(s, "#version", 8) == 0))
+        return rc;
     blank = memchr(s, ' ', n);
     if (!blank || memchr(blank + 1, ' ', n - (size_t)(blank + 1 - s)))
         return bad_merge(err, i, "it must have two parts with one space between them");
     return add_merge(m, tmp, i, s, (size_t)(blank - s), blank + 1, n - (size_t)(blank + 1 - s), err);
 }
 
-static nb_status read_merges(bpe *m, const nb_json *list, nb_err *err)
+/* Merge i in pair form (["a", "b"]). */
+static nb_status read_pair_merge(bpe *m, nb_tokreader *r, nb_buf *left, nb_buf *tmp, size_t i, nb_err *err)
 {
-    const size_t n = nb_json_len(list);
-    const nb_json_type form = nb_json_typeof(nb_json_at(list, 0));
-    nb_buf tmp = { 0 };
-    nb_status rc = NB_OK;
+    const char *s;
+    size_t n;
+    nb_status rc = nb_tokreader_take(r, '[');
 
-    if (n > MAX_MERGES)
-        return nb_fail(err, NB_ELIMIT, "limit.merges", "", "%zu merges, at most %u are read", n, MAX_MERGES);
-    if ((list && nb_json_typeof(list) != NB_JARR) || (n > 0 && form != NB_JSTR && form != NB_JARR))
-        return nb_fail(err, NB_EFORMAT, "tok.arrays", "", "\"merges\" must be a list of texts or of pairs");
-    for (m->n_pairs = 64; m->n_pairs < n + n / 2;)
-        m->n_pairs *= 2;
-    m->seed = nb_hash_seed(m);
-    m->pairs = nb_alloc_array(m->n_pairs, sizeof *m->pairs);
-    if (!m->pairs)
+    if (rc == NB_OK && nb_tokreader_peek(r) != '"')
+        return bad_merge(err, i, "it is not a pair of texts");
+    if (rc == NB_OK)
+        rc = nb_tokreader_text(r, &s, &n);
+    if (rc != NB_OK)
+        return rc;
+    left->n = 0;
+    nb_buf_put(left, s, n);
+    if (left->failed)
         return nb_enomem(err, "the merges");
-    memset(m->pairs, 0xFF, m->n_pairs * sizeof *m->pairs);
-    for (size_t i = 0; rc == NB_OK && i < n; i++)
-        rc = read_merge(m, &tmp, i, nb_json_at(list, i), form, err);
+    if (nb_tokreader_peek(r) != ',' || nb_tokreader_take(r, ',') != NB_OK || nb_tokreader_peek(r) != '"')
+        return bad_merge(err, i, "it is not a pair of texts");
+    rc = nb_tokreader_text(r, &s, &n);
+    if (rc == NB_OK && nb_tokreader_peek(r) != ']')
+        return bad_merge(err, i, "it is not a pair of texts");
+    if (rc == NB_OK)
+        rc = nb_tokreader_take(r, ']');
+    return rc == NB_OK ? add_merge(m, tmp, i, left->p ? left->p : "", left->n, s, n, err) : rc;
+}
+
+static nb_status read_list(bpe *m, nb_tokreader *r, nb_err *err)
+{
+    nb_buf left = { 0 }, tmp = { 0 };
+    bool first = true, more = true;
+    char form = 0;
+    nb_status rc = nb_tokreader_take(r, '[');
+
+    for (size_t i = 0; rc == NB_OK && (rc = nb_tokreader_more(r, ']', &first, &more)) == NB_OK && more; i++) {
+        const char c = nb_tokreader_peek(r);
+        if (i == MAX_MERGES)
+            rc = nb_fail(err, NB_ELIMIT, "limit.merges", "", "more than %u merges", MAX_MERGES);
+        else if (c != '"' && c != '[')
+            rc = nb_fail(err, NB_EFORMAT, "tok.arrays", "", "\"merges\" must be a list of texts or of pairs, element %zu is neither", i);
+        else if (form && c != form)
+            rc = bad_merge(err, i, "texts and pairs are mixed");
+        else if (3 * i >= 2 * m->n_pairs)
+            rc = grow_pairs(m, err);
+        form = c;
+        if (rc == NB_OK)
+            rc = c == '"' ? read_text_merge(m, r, &tmp, i, err) : read_pair_merge(m, r, &left, &tmp, i, err);
+    }
+    if (rc == NB_OK)
+        rc = nb_tokreader_end(r);
+    nb_buf_clear(&left);
     nb_buf_clear(&tmp);
+    return rc;
+}
+
+static nb_status read_merges(bpe *m, const nb_json *spec, const nb_tokjson *j, nb_err *err)
+{
+    nb_tokreader r;
+    nb_status rc;
+
+    m->seed = nb_hash_seed(m);
+    rc = grow_pairs(m, err);
+    if (rc != NB_OK || nb_json_is_null(nb_json_get(spec, "merges")))
+        return rc;
+    if (!j->merges || j->merges[0] != '[')
+        return nb_fail(err, NB_EFORMAT, "tok.arrays", "", "\"merges\" must be a list of texts or of pairs");
+    nb_tokreader_init(&r, j, j->merges, j->n_merges, err);
+    rc = read_list(m, &r, err);
+    nb_tokreader_clear(&r);
     return rc;
 }
 
@@ -205,7 +277,7 @@ static nb_status read_words(bpe *m, nb_err *err)
     return rc;
 }
 
-static nb_status bpe_open(const nb_json *spec, bool raw, nb_tokmodel **out, nb_err *err)
+static nb_status bpe_open(const nb_json *spec, const nb_tokjson *j, bool raw, nb_tokmodel **out, nb_err *err)
 {
     bpe *m = nb_calloc(1, sizeof *m);
     nb_status rc;
@@ -215,13 +287,13 @@ static nb_status bpe_open(const nb_json *spec, bool raw, nb_tokmodel **out, nb_e
         return nb_enomem(err, "the tokenizer model");
     m->base.ops = &nb_bpe_ops;
     m->raw = raw;
-    rc = nb_vocab_read(&m->base.vocab, nb_json_get(spec, "vocab"), err);
+    rc = nb_vocab_read(&m->base.vocab, j, err);
     if (rc == NB_OK)
         rc = read_flags(m, spec, err);
     if (rc == NB_OK)
         rc = read_bytes(m, err);
     if (rc == NB_OK)
-        rc = read_merges(m, nb_json_get(spec, "merges"), err);
+        rc = read_merges(m, spec, j, err);
     if (rc == NB_OK && raw && m->ignore_merges)
         rc = read_words(m, err);
     if (rc == NB_OK) {

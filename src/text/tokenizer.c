@@ -45,8 +45,9 @@ static nb_status check_version(const nb_json *doc, nb_err *err)
                    nb_esc(esc, sizeof esc, s, nb_json_str_len(v)));
 }
 
-static nb_status open_parts(nb_tokenizer *t, const nb_json *doc, const nb_json *config, nb_err *err)
+static nb_status open_parts(nb_tokenizer *t, const nb_tokjson *j, const nb_json *config, nb_err *err)
 {
+    const nb_json *doc = j->doc;
     const nb_json *model = nb_json_get(doc, "model");
     bool raw = nb_tokmodel_takes_raw(model);
     nb_status rc = check_version(doc, err);
@@ -58,7 +59,7 @@ static nb_status open_parts(nb_tokenizer *t, const nb_json *doc, const nb_json *
     if (rc == NB_OK)
         rc = nb_decoder_open(nb_json_get(doc, "decoder"), &t->decoder, err);
     if (rc == NB_OK)
-        rc = nb_tokmodel_open(model, raw, &t->model, err);
+        rc = nb_tokmodel_open(model, j, raw, &t->model, err);
     if (rc == NB_OK)
         rc = nb_added_open(nb_json_get(doc, "added_tokens"), nb_json_get(config, "added_tokens_decoder"), &t->model->vocab, t->norm,
                            &t->added, err);
@@ -68,7 +69,8 @@ static nb_status open_parts(nb_tokenizer *t, const nb_json *doc, const nb_json *
 nb_status nb_tokenizer_open(const char *json, size_t n_json, const char *config, size_t n_config, nb_tokenizer **out, nb_err *err)
 {
     nb_tokenizer *t = nb_calloc(1, sizeof *t);
-    nb_json *doc = NULL, *cfg = NULL;
+    nb_tokjson doc = { 0 };
+    nb_json *cfg = NULL;
     nb_status rc;
 
     *out = NULL;
@@ -78,7 +80,7 @@ nb_status nb_tokenizer_open(const char *json, size_t n_json, const char *config,
         rc = nb_fail(err, NB_EOPEN, "tok.missing", "", "there is no tokenizer.json");
         goto done;
     }
-    rc = nb_json_parse(json, n_json, "tok", JSON_DEPTH, &doc, err);
+    rc = nb_tokjson_open(json, n_json, &doc, err);
     if (rc != NB_OK) {
         nb_err_at(err, "tokenizer.json", NULL);
         goto done;
@@ -90,7 +92,7 @@ nb_status nb_tokenizer_open(const char *json, size_t n_json, const char *config,
             goto done;
         }
     }
-    rc = open_parts(t, doc, cfg, err);
+    rc = open_parts(t, &doc, cfg, err);
     if (rc != NB_OK) {
         nb_err_at(err, "tokenizer.json", NULL);
         goto done;
@@ -98,7 +100,7 @@ nb_status nb_tokenizer_open(const char *json, size_t n_json, const char *config,
     *out = t;
     t = NULL;
 done:
-    nb_json_free(doc);
+    nb_tokjson_clear(&doc);
     nb_json_free(cfg);
     nb_tokenizer_close(t);
     return rc;

@@ -40,7 +40,7 @@ bool nb_tokmodel_takes_raw(const nb_json *spec)
            nb_json_str_len(nb_json_get(spec, "end_of_word_suffix")) == 0 && !nb_json_bool(nb_json_get(spec, "byte_fallback"), false);
 }
 
-nb_status nb_tokmodel_open(const nb_json *spec, bool raw, nb_tokmodel **out, nb_err *err)
+nb_status nb_tokmodel_open(const nb_json *spec, const nb_tokjson *j, bool raw, nb_tokmodel **out, nb_err *err)
 {
     const char *type;
     char esc[NB_ESC_CAP];
@@ -51,7 +51,7 @@ nb_status nb_tokmodel_open(const nb_json *spec, bool raw, nb_tokmodel **out, nb_
     type = kind_of(spec);
     for (size_t i = 0; i < NB_LEN(kinds); i++) {
         if (strcmp(kinds[i].type, type) == 0 && kinds[i].ops)
-            return kinds[i].ops->open(spec, raw, out, err);
+            return kinds[i].ops->open(spec, j, raw, out, err);
         if (strcmp(kinds[i].type, type) == 0)
             return nb_fail(err, NB_EUNSUPPORTED, "tok.model", "", "tokenizer model %s is not supported yet, only BPE is", type);
     }
@@ -65,27 +65,51 @@ void nb_tokmodel_close(nb_tokmodel *m)
         m->ops->close(m);
 }
 
-nb_status nb_vocab_read(nb_vocab *v, const nb_json *obj, nb_err *err)
+static nb_status read_entry(nb_vocab *v, nb_tokreader *r, nb_err *err)
 {
-    const size_t n = nb_json_len(obj);
+    const char *s;
+    size_t n;
+    int64_t id = -1;
+    bool whole = false, had;
+    char esc[NB_ESC_CAP];
+    nb_status rc = nb_tokreader_text(r, &s, &n);
+
+    if (rc == NB_OK)
+        rc = nb_tokreader_take(r, ':');
+    if (rc == NB_OK && nb_tokreader_peek(r) != '-' && !(nb_tokreader_peek(r) >= '0' && nb_tokreader_peek(r) <= '9'))
+        return nb_fail(err, NB_EFORMAT, "tok.id", "", "token \"%s\" has no number as id", nb_esc(esc, sizeof esc, s, n));
+    if (rc == NB_OK)
+        rc = nb_tokreader_number(r, &id, &whole);
+    if (rc == NB_OK && !whole)
+        return nb_fail(err, NB_EFORMAT, "tok.id", "", "token \"%s\" has no whole number as id", nb_esc(esc, sizeof esc, s, n));
+    if (rc == NB_OK)
+        rc = nb_vocab_add(v, s, n, id, &had, err);
+    if (rc != NB_OK)
+        return rc;
+    if (had)
+        return nb_fail(err, NB_EFORMAT, "tok.duplicate_key", "", "token \"%s\" is twice in the vocabulary", nb_esc(esc, sizeof esc, s, n));
+    if (v->by_id[id] != v->n)
+        return nb_fail(err, NB_EFORMAT, "tok.duplicate_id", "", "token \"%s\" has id %lld, which another token has too",
+                       nb_esc(esc, sizeof esc, s, n), (long long)id);
+    return NB_OK;
+}
+
+nb_status nb_vocab_read(nb_vocab *v, const nb_tokjson *j, nb_err *err)
+{
+    bool first = true, more = true;
+    nb_tokreader r;
     nb_status rc;
 
-    if (nb_json_typeof(obj) != NB_JOBJ)
+    if (!j->vocab || j->vocab[0] != '{')
         return nb_fail(err, NB_EFORMAT, "tok.type", "", "\"vocab\" of the tokenizer model is not an object");
-    rc = nb_vocab_init(v, n, err);
-    for (size_t i = 0; rc == NB_OK && i < n; i++) {
-        const char *key = NULL;
-        const nb_json *id = nb_json_member(obj, i, &key);
-        char esc[NB_ESC_CAP];
-        bool had;
-
-        if (nb_json_typeof(id) != NB_JINT)
-            return nb_fail(err, NB_EFORMAT, "tok.id", "", "token \"%s\" has no whole number as id",
-                           nb_esc(esc, sizeof esc, key, strlen(key)));
-        rc = nb_vocab_add(v, key, strlen(key), nb_json_int(id, -1), &had, err);
-        if (rc == NB_OK && v->by_id[v->entry[v->n - 1].id] != v->n)
-            rc = nb_fail(err, NB_EFORMAT, "tok.duplicate_id", "", "token \"%s\" has id %d, which another token has too",
-                         nb_esc(esc, sizeof esc, key, strlen(key)), (int)v->entry[v->n - 1].id);
-    }
+    nb_tokreader_init(&r, j, j->vocab, j->n_vocab, err);
+    rc = nb_vocab_init(v, j->n_vocab / 16, err); /* an entry takes some 16 bytes */
+    if (rc == NB_OK)
+        rc = nb_tokreader_take(&r, '{');
+    while (rc == NB_OK && (rc = nb_tokreader_more(&r, '}', &first, &more)) == NB_OK && more)
+        rc = read_entry(v, &r, err);
+    if (rc == NB_OK)
+        rc = nb_tokreader_end(&r);
+    nb_tokreader_clear(&r);
     return rc;
 }

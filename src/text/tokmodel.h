@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "text/tokenizer.h"
+#include "text/tokjson.h"
 #include "text/vocab.h"
 
 /* Scratch of one call, made by the model when first needed. Zero it first. */
@@ -22,8 +23,9 @@ void nb_tokwork_clear(nb_tokwork *w);
 typedef struct nb_tokmodel nb_tokmodel;
 typedef struct nb_tokmodel_ops {
     const char *type; /* "BPE" */
-    /* spec: the "model" object. raw: pieces arrive as bytes instead of their stand-in characters. */
-    nb_status (*open)(const nb_json *spec, bool raw, nb_tokmodel **out, nb_err *err);
+    /* spec: the "model" object, its vocabulary and merges in j. raw: pieces arrive as bytes instead of their stand-in
+     * characters. */
+    nb_status (*open)(const nb_json *spec, const nb_tokjson *j, bool raw, nb_tokmodel **out, nb_err *err);
     void (*close)(nb_tokmodel *m);
     /* Append the ids of piece s[n] (never empty; valid UTF-8 unless raw). Thread safe with distinct w. */
     nb_status (*encode)(const nb_tokmodel *m, nb_tokwork *w, const char *s, size_t n, nb_ids *out, nb_err *err);
@@ -39,12 +41,13 @@ struct nb_tokmodel {
 bool nb_tokmodel_takes_raw(const nb_json *spec);
 /* Open by spec's type (guessed from its keys when absent). Errors: NB_EUNSUPPORTED "tok.model" naming a known kind
  * that is not built in, "tok.unsupported" for an unknown one; those of the kind. */
-nb_status nb_tokmodel_open(const nb_json *spec, bool raw, nb_tokmodel **out, nb_err *err);
+nb_status nb_tokmodel_open(const nb_json *spec, const nb_tokjson *j, bool raw, nb_tokmodel **out, nb_err *err);
 void nb_tokmodel_close(nb_tokmodel *m); /* NULL is fine */
 
 extern const nb_tokmodel_ops nb_bpe_ops; /* bpe.c */
 
-/* Fill v from an object piece -> id. Errors: "tok.type", "tok.id", "limit.vocab", "limit.token". */
-nb_status nb_vocab_read(nb_vocab *v, const nb_json *obj, nb_err *err);
+/* Fill v from the vocabulary of j, an object piece -> id. Errors: "tok.type", "tok.json", "tok.id", "tok.duplicate_id",
+ * "tok.duplicate_key", "limit.vocab", "limit.token". */
+nb_status nb_vocab_read(nb_vocab *v, const nb_tokjson *j, nb_err *err);
 
 #endif

@@ -31,7 +31,7 @@ static uint32_t hash(uint64_t seed, const char *s, size_t n)
 static nb_status grow_slots(nb_vocab *v, size_t want, nb_err *err)
 {
     size_t n = 64;
-    uint32_t *slot;
+    uint64_t *slot;
 
     while (n < 2 * want)
         n *= 2;
@@ -45,7 +45,7 @@ static nb_status grow_slots(nb_vocab *v, size_t want, nb_err *err)
         size_t k = v->entry[i].hash & (n - 1);
         while (slot[k])
             k = (k + 1) & (n - 1);
-        slot[k] = (uint32_t)i + 1;
+        slot[k] = (uint64_t)v->entry[i].hash << 32 | (i + 1);
     }
     return NB_OK;
 }
@@ -72,7 +72,7 @@ nb_status nb_vocab_init(nb_vocab *v, size_t expected, nb_err *err)
 {
     v->seed = nb_hash_seed(v);
     if (expected > NB_VOCAB_MAX)
-        return nb_fail(err, NB_ELIMIT, "limit.vocab", "", "%zu vocabulary entries, at most %u are read", expected, NB_VOCAB_MAX);
+        expected = NB_VOCAB_MAX;
     if (!reserve(&v->entry, &v->cap, expected, sizeof *v->entry) || !reserve(&v->by_id, &v->cap_ids, expected, sizeof *v->by_id))
         return nb_enomem(err, "the vocabulary");
     return grow_slots(v, expected + expected / 4, err);
@@ -93,9 +93,11 @@ static size_t seek(const nb_vocab *v, const char *s, size_t n, uint32_t h)
     size_t k = h & (v->n_slots - 1);
 
     while (v->slot[k]) {
-        const struct nb_vocab_entry *e = &v->entry[v->slot[k] - 1];
-        if (e->hash == h && e->n == n && memcmp(v->text + e->off, s, n) == 0)
-            break;
+        if (v->slot[k] >> 32 == h) {
+            const struct nb_vocab_entry *e = &v->entry[(uint32_t)v->slot[k] - 1];
+            if (e->n == n && memcmp(v->text + e->off, s, n) == 0)
+                break;
+        }
         k = (k + 1) & (v->n_slots - 1);
     }
     return k;
@@ -143,7 +145,7 @@ nb_status nb_vocab_add(nb_vocab *v, const char *s, size_t n, int64_t id, bool *h
     v->entry[v->n].hash = h;
     v->entry[v->n].id = (int32_t)id;
     v->n_text += n + 1;
-    v->slot[k] = (uint32_t)++v->n;
+    v->slot[k] = (uint64_t)h << 32 | ++v->n;
     if (!v->by_id[id])
         v->by_id[id] = (uint32_t)v->n;
     return NB_OK;
@@ -156,7 +158,7 @@ int32_t nb_vocab_find(const nb_vocab *v, const char *s, size_t n)
     if (v->n_slots == 0)
         return -1;
     k = seek(v, s, n, hash(v->seed, s, n));
-    return v->slot[k] ? v->entry[v->slot[k] - 1].id : -1;
+    return v->slot[k] ? v->entry[(uint32_t)v->slot[k] - 1].id : -1;
 }
 
 const char *nb_vocab_piece(const nb_vocab *v, int32_t id, size_t *n)

@@ -22,7 +22,7 @@ typedef struct nb_vocab {
         int32_t id;
     } * entry;
     size_t n, cap;
-    uint32_t *slot; /* entry + 1; 0: free */
+    uint64_t *slot; /* hash << 32 | entry + 1; 0: free */
     size_t n_slots;
     uint32_t *by_id; /* entry + 1; 0: hole */
     size_t n_ids, cap_ids;
