@@ -157,3 +157,62 @@ void nb_gram_mean(const nb_gram *g, float *out)
             out[i * k + j] = out[j * k + i] = (float)(g->sum[i * k + j] / n);
     }
 }
+
+/* ---- output error ---- */
+
+struct error_ctx {
+    const float *w, *v, *x;
+    size_t n, k, ldx, t;
+    float *scratch; /* [threads][STRIPE][k + t] */
+    double *part;   /* [tasks][2] */
+};
+
+static void error_rows(void *user, size_t begin, size_t end, int thread)
+{
+    const struct error_ctx *c = user;
+    const size_t k = c->k;
+    float *d = c->scratch + (size_t)thread * STRIPE * (k + c->t), *y = d + STRIPE * k;
+
+    for (size_t task = begin; task < end; task++) {
+        const size_t r0 = task * STRIPE, rows = c->n - r0 < STRIPE ? c->n - r0 : STRIPE;
+        const float *w = c->w + r0 * k, *v = c->v + r0 * k;
+
+        for (size_t i = 0; i < rows * k; i++)
+            d[i] = v[i] - w[i];
+        if (c->x) {
+            nb_gemm_nt(rows, c->t, k, d, k, c->x, c->ldx, y, c->t);
+            c->part[2 * task] = nb_dot64(y, y, rows * c->t);
+            nb_gemm_nt(rows, c->t, k, w, k, c->x, c->ldx, y, c->t);
+            c->part[2 * task + 1] = nb_dot64(y, y, rows * c->t);
+        } else {
+            c->part[2 * task] = nb_dot64(d, d, rows * k);
+            c->part[2 * task + 1] = nb_dot64(w, w, rows * k);
+        }
+    }
+}
+
+nb_status nb_output_error(nb_pool *pool, const float *w, const float *v, size_t n, size_t k, const float *x, size_t ldx, size_t t,
+                          double *e, nb_err *err)
+{
+    const size_t tasks = (n + STRIPE - 1) / STRIPE;
+    struct error_ctx c = { .w = w, .v = v, .x = x, .n = n, .k = k, .ldx = ldx, .t = x ? t : 0 };
+    double num = 0, den = 0;
+    nb_status rc = NB_OK;
+
+    c.scratch = nb_alloc_array((size_t)nb_pool_threads(pool) * STRIPE, (k + c.t) * sizeof *c.scratch);
+    c.part = nb_alloc_array(tasks, 2 * sizeof *c.part);
+    if (!c.scratch || !c.part) {
+        rc = nb_enomem(err, "the error of a linear");
+        goto done;
+    }
+    nb_parallel_for(pool, tasks, 1, error_rows, &c);
+    for (size_t i = 0; i < tasks; i++) {
+        num += c.part[2 * i];
+        den += c.part[2 * i + 1];
+    }
+    *e = num == 0.0 ? 0.0 : num / den;
+done:
+    nb_free(c.part);
+    nb_free(c.scratch);
+    return rc;
+}

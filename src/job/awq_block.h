@@ -1,0 +1,71 @@
+/* awq_block.h - AWQ on one decoder block of a lazily bound f32 model: capture inputs, search scales on the unscaled weights,
+ * fold and prove the fold, hand out each linear ready for its final rounding, replay the block.
+ *
+ * Calls per layer, in this order: capture, search, fold, then for each linear take + put, then replay. Numbers never stop
+ * it: a group without a finite loss, or whose fold changes the block, falls back to plain rounding and says so.
+ * Source: spec quantizers 3.2 - 3.9, 4 (self-test). One owner; work is split inside by the pool. */
+#ifndef NB_JOB_AWQ_BLOCK_H
+#define NB_JOB_AWQ_BLOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "job/calib.h"
+#include "job/groups.h"
+#include "model/exec.h"
+#include "solve/solve_awq.h"
+
+typedef struct nb_awq_opts {
+    unsigned bits;
+    int64_t group_size; /* -1: per channel */
+    bool sym, plain, clip;
+    bool replay_original; /* next block sees the outputs of unquantized ones */
+    nb_dtype norm_dtype;  /* folded norms are stored in this type            */
+} nb_awq_opts;
+
+typedef enum nb_fold_state { NB_FOLD_ON, NB_FOLD_NO_LOSS, NB_FOLD_CHANGES, NB_FOLD_BIAS } nb_fold_state;
+
+/* One scaling group of the current layer. */
+typedef struct nb_awq_group {
+    nb_scale_group g;
+    nb_awq_best best;
+    float *s;    /* [k] scales that are applied: those found, corrected for the rounding of the norm */
+    float *norm; /* [k] norm / s as it will be stored, when from_norm */
+    nb_fold_state state;
+    double seconds; /* of the search */
+} nb_awq_group;
+
+typedef struct nb_awq_block nb_awq_block;
+
+/* The grid of a linear with k inputs. */
+nb_grid nb_awq_grid(const nb_awq_opts *o, size_t k);
+/* Bytes that a block will take besides the packed weights, and multiply-adds of one layer; for the plan. */
+void nb_awq_block_cost(const nb_plan *p, const nb_awq_opts *o, size_t rows, size_t len, uint64_t *bytes, double *macs);
+
+/* The model is lazy and f32; it, the store and calib must outlive the block. Runs the embedding. */
+nb_status nb_awq_block_open(nb_awq_block **out, nb_model *m, nb_store *s, const nb_calib *c, const nb_awq_opts *o, nb_pool *pool,
+                            const nb_host *host, nb_err *err);
+void nb_awq_block_close(nb_awq_block *b);
+
+/* Bind `layer`, run it on all rows, keep statistics. */
+nb_status nb_awq_block_capture(nb_awq_block *b, size_t layer, nb_err *err);
+nb_status nb_awq_block_search(nb_awq_block *b, nb_err *err);
+/* Fold all groups that are on; drop those whose fold changes the block's output by more than 1e-3 of its largest value. */
+nb_status nb_awq_block_fold(nb_awq_block *b, nb_err *err);
+size_t nb_awq_block_groups(const nb_awq_block *b, const nb_awq_group **groups);
+/* The group that scales the inputs of `role`; NULL when none is on for it. */
+const nb_awq_group *nb_awq_block_group_of(const nb_awq_block *b, nb_role role);
+
+/* Weights of one linear, folded and clipped: w[n][k], owned by b until the next take. *before: relative output error of
+ * plain rounding of the original weights. */
+nb_status nb_awq_block_take(nb_awq_block *b, nb_role role, float **w, double *before, nb_err *err);
+/* Its dequantized values w[n][k] (changed on return) go into the model. *after: relative output error against the original. */
+nb_status nb_awq_block_put(nb_awq_block *b, nb_role role, float *w, double *after, nb_err *err);
+
+/* Outputs of the block as quantized become the next inputs (or those of the original block), then unbind. */
+nb_status nb_awq_block_replay(nb_awq_block *b, nb_err *err);
+
+#endif

@@ -1,0 +1,74 @@
+/* calib.h - calibration tokens, and what the searches need to know about the inputs of one block.
+ *
+ * Every row is an independent sequence from position 0; there is no padding. Statistics are sums in a fixed order. */
+#ifndef NB_JOB_CALIB_H
+#define NB_JOB_CALIB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "model/exec.h"
+#include "solve/linalg.h"
+
+/* ---- tokens ---- */
+
+typedef struct nb_calib {
+    size_t rows, len;
+    int32_t *ids; /* [rows][len] */
+} nb_calib;
+
+/* Read `path`: a safetensors file with I32 or I64 ids [R, T] ("input_ids", else its only tensor), or UTF-8 text that is
+ * tokenized with the tokenizer of `model` and cut into rows of `len` tokens (0: 512).
+ *   rows, len  limits; 0: all rows (text: 128), whole rows
+ *   vocab      ids must be below it
+ * Text with more than `rows` windows is sampled with a fixed seed; with less than one window it becomes one shorter row.
+ * Errors: NB_EOPEN, NB_EFORMAT "calib.shape", "calib.token", "calib.empty". Caller clears. */
+nb_status nb_calib_open(nb_calib *c, const char *path, const char *model, size_t rows, size_t len, size_t vocab, nb_err *err);
+void nb_calib_clear(nb_calib *c);
+
+/* ---- batches of whole rows ---- */
+
+/* All rows of a chunk as one nb_batch; pages are numbered from 0, so a chunk reuses those of the one before. */
+typedef struct nb_rows {
+    size_t len, max_rows, n_pages;
+    uint32_t *pos, *seq, *pages;
+    nb_seq_view *views;
+} nb_rows;
+nb_status nb_rows_init(nb_rows *r, size_t len, size_t max_rows, nb_err *err);
+void nb_rows_clear(nb_rows *r);
+/* The batch of `rows` rows of ids; views into r. */
+nb_batch nb_rows_batch(const nb_rows *r, const int32_t *ids, size_t rows);
+
+/* ---- captured inputs of one block ---- */
+
+typedef struct nb_input {
+    size_t op, k;  /* LINEAR op, its inputs                                    */
+    double *xsum;  /* [k] sum of |x|                                           */
+    float *sample; /* [n_sample][k] every stride-th token (spec quantizers 3.6) */
+    float *full;   /* [tokens][k] when the group inspects a span, else NULL    */
+    nb_gram gram;  /* when the linear is inspected alone (gram.k > 0)          */
+    float *chunk;  /* [chunk tokens][k] of the chunk being run                 */
+} nb_input;
+
+typedef struct nb_capture {
+    size_t tokens, stride, n_sample, done, chunk_tokens;
+    nb_input in[NB_ROLE_COUNT];
+    size_t n_in;
+} nb_capture;
+
+/* What to keep of each LINEAR op of the plan: full[op], gram[op] as flags by op index. */
+nb_status nb_capture_init(nb_capture *c, const nb_plan *p, size_t tokens, size_t chunk_tokens, const bool *full, const bool *gram,
+                          nb_err *err);
+void nb_capture_clear(nb_capture *c);
+/* Forget the previous block. */
+void nb_capture_reset(nb_capture *c);
+void nb_capture_tap(void *capture, const nb_tap *t); /* an nb_tap_fn */
+/* The chunk of m tokens has run: add its inputs to the statistics. */
+nb_status nb_capture_add(nb_capture *c, nb_pool *pool, size_t m, nb_err *err);
+const nb_input *nb_capture_of(const nb_capture *c, size_t op);
+/* Bytes that init will take. */
+uint64_t nb_capture_bytes(const nb_plan *p, size_t tokens, size_t chunk_tokens, const bool *full, const bool *gram);
+
+#endif

@@ -1,0 +1,35 @@
+/* qout.h - the directory that quantize writes: quantized linears in place of weights, folded norms, everything else as it was.
+ *
+ * Tensors keep the order of the input. Small files are copied byte for byte; config.json gains quantization_config and
+ * the dtype of the scales, quantize_config.json holds the same object (formats 6.8). Nothing has its final name before
+ * commit. One owner. */
+#ifndef NB_JOB_QOUT_H
+#define NB_JOB_QOUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "job/load.h"
+#include "model/plan.h"
+#include "quant/quant.h"
+
+typedef struct nb_qout nb_qout;
+
+/* Create the staging directory and lay out its files.
+ *   fold_norms  norms of the layers are declared in the dtype nb_qout_norm_dtype() tells and must all be written
+ * src, plan and fmt must outlive the handle. */
+nb_status nb_qout_open(nb_qout **out, const char *path, bool force, nb_loaded *src, const nb_plan *plan, const nb_format *fmt,
+                       const nb_qspec *spec, const bool fold_norms[NB_VEC_COUNT], const nb_host *host, nb_err *err);
+/* Type in which folded norms are stored: that of the scales, unless a norm of the model does not fit its range; then the stored one. */
+nb_status nb_qout_norm_dtype(const nb_store *s, const nb_plan *plan, nb_dtype scales, nb_dtype *out, nb_err *err);
+/* All rows of one linear, packed by the format. */
+nb_status nb_qout_linear(nb_qout *o, size_t layer, nb_role role, const nb_qlin *q, nb_err *err);
+nb_status nb_qout_norm(nb_qout *o, size_t layer, nb_vec vec, const float *w, size_t n, nb_dtype t, nb_err *err);
+/* Copy every other tensor and the small files; then complete the directory under its final name. Frees o in any case. */
+nb_status nb_qout_commit(nb_qout *o, nb_err *err);
+void nb_qout_abort(nb_qout *o);           /* removes what was staged; NULL is fine */
+uint64_t nb_qout_bytes(const nb_qout *o); /* tensor bytes of the result */
+
+#endif

@@ -1,0 +1,77 @@
+/* quantize.h - a 16-bit Hugging Face directory in, a 4-bit AWQ GEMM directory out, block by block.
+ *
+ * RTN rounds every linear of the decoder layers as it is. AWQ follows spec quantizers 3: per block it searches all scaling
+ * groups on the unscaled weights, folds, clips, rounds, and runs the block again with what was written, so that the next
+ * one sees it. Embedding, head and other tensors keep their bytes. Weights that are NaN or infinite are an error; anything
+ * else that goes wrong numerically falls back to plain rounding, with a note. */
+#ifndef NB_JOB_QUANTIZE_H
+#define NB_JOB_QUANTIZE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "kern/kern.h"
+#include "solve/solve_awq.h"
+#include "tensor/dtype.h"
+
+typedef enum nb_quant_method { NB_QUANT_RTN, NB_QUANT_AWQ } nb_quant_method;
+
+/* Told before the work starts. */
+typedef struct nb_quantize_plan {
+    nb_quant_method method;
+    size_t layers, modules;
+    uint64_t params;     /* weights that become 4-bit */
+    size_t rows, len;    /* calibration, 0 for RTN    */
+    double seconds;      /* estimate                  */
+    uint64_t peak_bytes; /* estimate                  */
+    uint64_t in_bytes, out_bytes;
+    const char *kernel;
+    int threads;
+} nb_quantize_plan;
+
+/* Told after each linear. */
+typedef struct nb_quantize_row {
+    size_t done, total;
+    const char *name; /* "model.layers.0.mlp.up_proj"                                  */
+    size_t n, k;
+    double before, after;      /* relative output error of plain rounding, of what was written; of the weights for RTN */
+    double ratio;              /* of the scales of its group, -1 when it has none               */
+    const nb_awq_best *search; /* of that group, or NULL; valid during the call              */
+    const char *note;          /* why a group fell back, or ""                                  */
+    double seconds;
+} nb_quantize_row;
+
+typedef struct nb_quantize_opts {
+    nb_quant_method method;
+    unsigned bits;      /* 4 */
+    int64_t group_size; /* 128, 64, 32 ..., -1 per channel */
+    bool sym;
+    nb_dtype scale_dtype;         /* F16 or BF16 */
+    const char *calib;            /* AWQ: text or ids, nb_calib_open */
+    size_t calib_rows, calib_len; /* 0: default */
+    bool plain, no_clip, replay_original;
+    bool force;
+    const nb_kern *kern; /* NULL: best */
+    nb_pool *pool;
+    const nb_host *host;
+    void (*on_plan)(void *user, const nb_quantize_plan *p); /* may be NULL */
+    void (*on_row)(void *user, const nb_quantize_row *r);   /* may be NULL */
+    void *user;
+} nb_quantize_opts;
+
+typedef struct nb_quantize_result {
+    size_t modules, fallbacks;
+    double seconds, mean_before, mean_after;
+    uint64_t peak_bytes; /* of the library's allocations */
+} nb_quantize_result;
+
+/* Read `model` (a directory), write the directory `out`. Nothing has its final name unless the whole job succeeded.
+ * Errors: NB_EARG "quantize.group" (SHP-004, names the sizes that fit), "quantize.method", "quantize.calib"; NB_EUNSUPPORTED
+ * "quantize.already", "quantize.input", "quantize.outputs"; NB_EEXISTS; NB_ENUMERIC; NB_ECANCELED; and those of the files. */
+nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts *o, nb_quantize_result *res, nb_err *err);
+
+#endif
