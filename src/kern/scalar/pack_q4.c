@@ -4,10 +4,13 @@
 #include "kern/q4.h"
 #include "kern/scalar/scalar.h"
 
-/* Inputs 8t .. 8t+7 of one row as the four bytes of its place in the block: codes 0..3 low, 4..7 high. */
+/* Inputs 8t .. 8t+7 of one row as the four bytes of its place in the block: codes 0..3 low, 4..7 high. Codes are at most
+ * 15, so that a shift by 28 brings byte 4 + c onto the high half of byte c. */
 static void put_step(unsigned char *out, const uint8_t *codes)
 {
-    nb_put_le32(out, nb_le32(codes) | nb_le32(codes + 4) << 4);
+    const uint64_t v = nb_le64(codes);
+
+    nb_put_le32(out, (uint32_t)(v | v >> 28));
 }
 
 /* One row of one group: n inputs from codes (already in packed order), the rest of g is zero. */

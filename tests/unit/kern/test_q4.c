@@ -79,12 +79,16 @@ static void tables_agree_over_shapes(void **state)
         size_t n_ms, n, k, g;
         bool wide;
     } rows[] = {
-        { all, NB_LEN(all), 65, 128, 128, false },   { all, NB_LEN(all), 64, 64, 32, false },   { few, NB_LEN(few), 1, 32, 32, false },
-        { few, NB_LEN(few), 63, 256, 128, false },   { few, NB_LEN(few), 192, 576, 64, false }, { few, NB_LEN(few), 192, 576, 128, true },
-        { few, NB_LEN(few), 64, 576, 576, false },   { few, NB_LEN(few), 128, 576, 32, true },  { one, NB_LEN(one), 576, 2048, 128, false },
-        { one, NB_LEN(one), 64, 8192, 8192, false }, { one, NB_LEN(one), 64, 8192, 64, false }, { one, NB_LEN(one), 2048, 128, 64, false },
-        { few, NB_LEN(few), 64, 100, 100, false },   { few, NB_LEN(few), 64, 40, 8, false },    { few, NB_LEN(few), 64, 1000, 72, false },
-        { few, NB_LEN(few), 64, 13, 13, true },
+        { all, NB_LEN(all), 65, 128, 128, false },    { all, NB_LEN(all), 64, 64, 32, false },
+        { few, NB_LEN(few), 1, 32, 32, false },       { few, NB_LEN(few), 63, 256, 128, false },
+        { few, NB_LEN(few), 192, 576, 64, false },    { few, NB_LEN(few), 192, 576, 128, true },
+        { few, NB_LEN(few), 64, 576, 576, false },    { few, NB_LEN(few), 128, 576, 32, true },
+        { one, NB_LEN(one), 576, 2048, 128, false },  { one, NB_LEN(one), 64, 8192, 8192, false },
+        { one, NB_LEN(one), 64, 8192, 64, false },    { one, NB_LEN(one), 2048, 128, 64, false },
+        { few, NB_LEN(few), 64, 100, 100, false },    { few, NB_LEN(few), 64, 40, 8, false },
+        { few, NB_LEN(few), 64, 1000, 72, false },    { few, NB_LEN(few), 64, 13, 13, true },
+        { one, NB_LEN(one), 2048, 2048, 128, false }, { one, NB_LEN(one), 576, 8192, 32, false },
+        { all, NB_LEN(all), 192, 256, 128, true },
     };
 
     (void)state;
@@ -347,6 +351,46 @@ static void act_order_gathers_inputs(void **state)
     nb_qlin_clear(&plain);
 }
 
+/* Every array exactly as long as promised, each its own allocation: the address sanitizer sees any access outside. */
+static void touches_only_its_arguments(void **state)
+{
+    static const struct {
+        size_t m, k, g;
+    } rows[] = { { 1, 256, 128 }, { 2, 200, 64 }, { 3, 256, 128 }, { 5, 72, 72 }, { 7, 96, 32 }, { 63, 64, 64 } };
+
+    (void)state;
+    for (size_t ti = 0; ti < nb_kern_count(); ti++)
+        for (size_t i = 0; i < NB_LEN(rows); i++) {
+            const nb_kern *t = nb_kern_at(ti);
+            const size_t m = rows[i].m;
+            product p;
+            nb_act a = { .m = m, .k = rows[i].k, .g = rows[i].g };
+
+            if (!runs(t))
+                continue;
+            product_make(&p, 64, rows[i].k, rows[i].g, m, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, false);
+            a.n_groups = p.w.n_groups;
+            a.hi = nb_alloc(a.n_groups * m * a.g);
+            a.lo = nb_alloc(a.n_groups * m * a.g);
+            a.step = nb_alloc(a.n_groups * m * sizeof *a.step);
+            a.sum = nb_alloc(a.n_groups * m * sizeof *a.sum);
+            float *y = nb_alloc(m * 64 * sizeof *y), *want = run(nb_kern_find("scalar"), &p, m, "scalar");
+            assert_true(a.hi && a.lo && a.step && a.sum && y);
+            t->act_a16(&a, p.x, a.k, 0, m, NULL);
+            t->gemm_q4(&p.w, &a, y, 64, 0, 1);
+            for (size_t r = 0; r < m; r++)
+                same("exact arrays", t->name, y + r * 64, want + r * 69, 64 * sizeof *y);
+            t->gemm_q4_f32(&p.w, p.x, a.k, m, y, 64, 0, 1);
+            run_free(want, &p, m, "scalar");
+            nb_free(a.hi);
+            nb_free(a.lo);
+            nb_free(a.step);
+            nb_free(a.sum);
+            nb_free(y);
+            product_free(&p);
+        }
+}
+
 static void f32_tables_agree(void **state)
 {
     static const struct {
@@ -411,15 +455,11 @@ static void probe_reads_every_word(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_are_complete),
-        cmocka_unit_test(tables_agree_over_shapes),
-        cmocka_unit_test(tables_agree_over_values),
-        cmocka_unit_test(batch_equals_single_tokens),
-        cmocka_unit_test(strips_and_threads),
-        cmocka_unit_test(scalar_meets_the_formula),
-        cmocka_unit_test(not_finite_reaches_its_token),
-        cmocka_unit_test(act_order_gathers_inputs),
-        cmocka_unit_test(f32_tables_agree),
+        cmocka_unit_test(tables_are_complete),          cmocka_unit_test(tables_agree_over_shapes),
+        cmocka_unit_test(tables_agree_over_values),     cmocka_unit_test(batch_equals_single_tokens),
+        cmocka_unit_test(strips_and_threads),           cmocka_unit_test(scalar_meets_the_formula),
+        cmocka_unit_test(not_finite_reaches_its_token), cmocka_unit_test(act_order_gathers_inputs),
+        cmocka_unit_test(touches_only_its_arguments),   cmocka_unit_test(f32_tables_agree),
         cmocka_unit_test(probe_reads_every_word),
     };
     return cmocka_run_group_tests_name("kern q4", tests, NULL, NULL);
