@@ -225,6 +225,18 @@ static void free_layer(nb_layer *l)
     *l = (nb_layer){ 0 };
 }
 
+/* What the executor's buffers for quantized inputs must hold. */
+static void note_groups(nb_model *m, const nb_fused *f)
+{
+    for (size_t i = 0; i < f->n_mats; i++) {
+        if (f->mats[i].kind != NB_MAT_Q4)
+            continue;
+        if (m->act_g == 0 || f->mats[i].q4.g < m->act_g)
+            m->act_g = f->mats[i].q4.g;
+        m->n_acts = f->n_mats > m->n_acts ? f->n_mats : m->n_acts;
+    }
+}
+
 /* Lay out all ops of lp in one block and pack them. */
 static nb_status pack_layer(nb_model *m, nb_layer *l, layer_plan *lp, nb_err *err)
 {
@@ -243,6 +255,7 @@ static nb_status pack_layer(nb_model *m, nb_layer *l, layer_plan *lp, nb_err *er
             return nb_fail(err, NB_EUNSUPPORTED, "cfg.group_size", "", "%zu inputs in groups of %zu cannot be packed", lp->src[r][0].k,
                            lp->src[r][0].q ? lp->src[r][0].q->g : 0);
         total += l->ops[r].bytes + 3 * 64;
+        note_groups(m, &l->ops[r]);
     }
     l->block_bytes = total;
     l->block = nb_huge_alloc(total);

@@ -26,15 +26,19 @@ static nb_status alloc_slots(nb_exec *x, nb_err *err)
     return NB_OK;
 }
 
-/* Room for the quantized input of any op: the longest k and the shortest groups. */
+/* Room for the quantized input of any op: the longest k and the shortest groups. Layers that a lazy model binds later may
+ * have any. */
 static nb_status alloc_acts(nb_exec *x, nb_err *err)
 {
     const nb_config *c = &x->m->cfg;
     size_t k = c->d_ff > c->d_model ? c->d_ff : c->d_model;
 
     k = k > c->n_heads * c->head_dim ? k : c->n_heads * c->head_dim;
-    x->act_bytes = (nb_act_bytes(x->o.max_m, k, 8) + 63) / 64 * 64;
-    x->act_buf = nb_huge_alloc(3 * x->act_bytes); /* touched only as far as used */
+    x->n_acts = x->m->lazy ? 3 : x->m->n_acts;
+    if (x->o.exact_fp32)
+        x->n_acts = 0;
+    x->act_bytes = x->n_acts ? (nb_act_bytes(x->o.max_m, k + NB_MAX_G, x->m->lazy ? 8 : x->m->act_g) + 63) / 64 * 64 : 1;
+    x->act_buf = nb_huge_alloc(x->n_acts ? x->n_acts * x->act_bytes : 1); /* touched only as far as used */
     x->tail = nb_alloc_aligned(64, x->o.max_m * NB_STRIP * sizeof *x->tail);
     return x->act_buf && x->tail ? NB_OK : nb_enomem(err, "quantized activations");
 }
@@ -116,7 +120,7 @@ void nb_exec_close(nb_exec *x)
     if (x->slots)
         nb_huge_free(x->slots, x->slots_bytes);
     if (x->act_buf)
-        nb_huge_free(x->act_buf, 3 * x->act_bytes);
+        nb_huge_free(x->act_buf, x->n_acts ? x->n_acts * x->act_bytes : 1);
     if (x->kv)
         nb_huge_free(x->kv, x->kv_bytes ? x->kv_bytes : 1);
     nb_free_aligned(x->tail);
@@ -134,7 +138,7 @@ void nb_exec_close(nb_exec *x)
 
 uint64_t nb_exec_bytes(const nb_exec *x)
 {
-    return (uint64_t)x->slots_bytes + 3 * x->act_bytes + x->kv_bytes + x->part_floats * sizeof(float) +
+    return (uint64_t)x->slots_bytes + x->n_acts * x->act_bytes + x->kv_bytes + x->part_floats * sizeof(float) +
            (uint64_t)x->threads * x->scratch_floats * sizeof(float) + 2 * (x->rope_cap + x->o.max_m) * x->half * sizeof(float);
 }
 

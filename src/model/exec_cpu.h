@@ -44,8 +44,8 @@ struct nb_exec {
     float *slots;               /* the block they are cut from */
     size_t slots_bytes;
     nb_act act[3];          /* quantized inputs of the current linear op, by matrix */
-    unsigned char *act_buf; /* 3 x act_bytes */
-    size_t act_bytes;
+    unsigned char *act_buf; /* n_acts x act_bytes */
+    size_t act_bytes, n_acts;
     float *tail; /* [max_m][64] last strip of logits */
 
     unsigned char *kv;

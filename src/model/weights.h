@@ -53,6 +53,7 @@ struct nb_model {
     bool lazy, f32;
     nb_layer *layers;
     nb_layer top;         /* head in ops[0], final norm in vec[0] */
+    size_t act_g, n_acts; /* smallest packed group and most matrices of one op, of 4-bit matrices bound so far; 0: none */
     nb_dtype embed_type;  /* of embed */
     unsigned char *embed; /* [vocab][d_model], or NULL: rows of the head */
     size_t embed_bytes;

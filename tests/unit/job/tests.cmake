@@ -1,1 +1,2 @@
 nb_test(job test_check.c)
+nb_test(job test_dump.c)
