@@ -143,7 +143,7 @@ static void bench_stream(job *j, size_t k, size_t g, size_t m)
 {
     double ratio[ROUNDS], rate[ROUNDS], read[ROUNDS];
 
-    setup(j, 96u << 20, k, g, m);
+    setup(j, j->kern->need ? 96u << 20 : 1u << 20, k, g, m); /* past the caches; scalar code would take minutes */
     const double bytes = (double)(j->w.n_strips * j->w.n_groups * j->w.block_bytes);
     for (int r = 0; r < ROUNDS; r++) {
         const double t_read = pass(j, j->w.n_strips, read_part, 3), t_gemm = pass(j, j->w.n_strips, gemm_part, 3);
@@ -163,7 +163,7 @@ static void bench_tiles(job *j, size_t k, size_t g, size_t m, bool vnni)
     double ratio[ROUNDS], rate[ROUNDS], top[ROUNDS];
     const size_t threads = (size_t)nb_pool_threads(j->pool);
 
-    setup(j, 1u << 20, k, g, m);
+    setup(j, j->kern->need ? 1u << 20 : 1u << 16, k, g, m);
     const double macs = (double)j->w.n * (double)k * (double)m;
     j->peak_n = (uint64_t)(macs / 512 / (double)threads) + 1; /* about as long as the product */
     for (int r = 0; r < ROUNDS; r++) {
