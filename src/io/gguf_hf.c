@@ -193,7 +193,11 @@ static nb_status read_sizes(const nb_store *s, sizes *z, nb_err *err)
         return rc;
     z->eps = nb_json_num(eps, 0.0);
     z->theta = nb_json_num(theta, 10000.0);
-    if (!(z->eps > 0.0 && z->eps <= 1.0) || !(z->theta > 0.0))
+    if (z->hidden % z->heads != 0 && z->head_dim == z->hidden / z->heads)
+        rc = nb_fail(err, NB_EFORMAT, "cfg.head_dim", "",
+                     "embedding_length %lld is not a multiple of head_count %lld and key_length is absent", (long long)z->hidden,
+                     (long long)z->heads);
+    else if (!(z->eps > 0.0 && z->eps <= 1.0) || !(z->theta > 0.0))
         rc = nb_fail(err, NB_EFORMAT, "cfg.value", "", "norm epsilon %g or rope base %g is not usable", z->eps, z->theta);
     else if (experts > 0)
         rc = nb_fail(err, NB_EUNSUPPORTED, "gguf.arch", "", "a mixture of %lld experts is not read from GGUF", (long long)experts);
