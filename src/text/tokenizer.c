@@ -50,8 +50,11 @@ static nb_status open_parts(nb_tokenizer *t, const nb_tokjson *j, const nb_json 
     const nb_json *doc = j->doc;
     const nb_json *model = nb_json_get(doc, "model");
     bool raw = nb_tokmodel_takes_raw(model);
+    const nb_tokmodel_ops *ops;
     nb_status rc = check_version(doc, err);
 
+    if (rc == NB_OK)
+        rc = nb_tokmodel_check(model, &ops, err); /* first: of all that may be unknown it says most */
     if (rc == NB_OK)
         rc = nb_norm_open(nb_json_get(doc, "normalizer"), &t->norm, err);
     if (rc == NB_OK)

@@ -26,10 +26,11 @@ void nb_tokenizer_close(nb_tokenizer *t);
 /* Append the ids of text[n] (UTF-8; invalid bytes are replaced by U+FFFD as the page says).
  *   add_special   add BOS/EOS as the post-processor and configuration say
  *   parse_special special tokens inside the text become their id (false: they are ordinary text) */
-nb_status nb_tokenizer_encode(const nb_tokenizer *t, const char *text, size_t n, bool add_special, bool parse_special, nb_ids *out, nb_err *err);
+nb_status nb_tokenizer_encode(const nb_tokenizer *t, const char *text, size_t n, bool add_special, bool parse_special, nb_ids *out,
+                              nb_err *err);
 /* Append the text of ids; always valid UTF-8. Unknown ids add nothing. */
 nb_status nb_tokenizer_decode(const nb_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, nb_buf *out, nb_err *err);
-size_t nb_tokenizer_size(const nb_tokenizer *t);                           /* largest id + 1 */
+size_t nb_tokenizer_size(const nb_tokenizer *t);                              /* largest id + 1 */
 const char *nb_tokenizer_piece(const nb_tokenizer *t, int32_t id, size_t *n); /* as stored; NULL when unknown */
 int32_t nb_tokenizer_id(const nb_tokenizer *t, const char *piece, size_t n);  /* -1 when unknown */
 bool nb_tokenizer_is_special(const nb_tokenizer *t, int32_t id);

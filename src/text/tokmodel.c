@@ -40,23 +40,31 @@ bool nb_tokmodel_takes_raw(const nb_json *spec)
            nb_json_str_len(nb_json_get(spec, "end_of_word_suffix")) == 0 && !nb_json_bool(nb_json_get(spec, "byte_fallback"), false);
 }
 
-nb_status nb_tokmodel_open(const nb_json *spec, const nb_tokjson *j, bool raw, nb_tokmodel **out, nb_err *err)
+nb_status nb_tokmodel_check(const nb_json *spec, const nb_tokmodel_ops **ops, nb_err *err)
 {
     const char *type;
     char esc[NB_ESC_CAP];
 
-    *out = NULL;
     if (nb_json_typeof(spec) != NB_JOBJ)
         return nb_fail(err, NB_EFORMAT, "tok.type", "", "the tokenizer has no object \"model\"");
     type = kind_of(spec);
     for (size_t i = 0; i < NB_LEN(kinds); i++) {
-        if (strcmp(kinds[i].type, type) == 0 && kinds[i].ops)
-            return kinds[i].ops->open(spec, j, raw, out, err);
-        if (strcmp(kinds[i].type, type) == 0)
-            return nb_fail(err, NB_EUNSUPPORTED, "tok.model", "", "tokenizer model %s is not supported yet, only BPE is", type);
+        if (strcmp(kinds[i].type, type) != 0)
+            continue;
+        *ops = kinds[i].ops;
+        return *ops ? NB_OK : nb_fail(err, NB_EUNSUPPORTED, "tok.model", "", "tokenizer model %s is not supported yet, only BPE is", type);
     }
     return nb_fail(err, NB_EUNSUPPORTED, "tok.unsupported", "", "tokenizer model type \"%s\" is not known",
                    nb_esc(esc, sizeof esc, type, strlen(type)));
+}
+
+nb_status nb_tokmodel_open(const nb_json *spec, const nb_tokjson *j, bool raw, nb_tokmodel **out, nb_err *err)
+{
+    const nb_tokmodel_ops *ops = NULL;
+    nb_status rc = nb_tokmodel_check(spec, &ops, err);
+
+    *out = NULL;
+    return rc == NB_OK ? ops->open(spec, j, raw, out, err) : rc;
 }
 
 void nb_tokmodel_close(nb_tokmodel *m)

@@ -39,8 +39,10 @@ struct nb_tokmodel {
 
 /* Can the model take raw bytes (no prefix, suffix or byte fallback, which speak of characters)? */
 bool nb_tokmodel_takes_raw(const nb_json *spec);
-/* Open by spec's type (guessed from its keys when absent). Errors: NB_EUNSUPPORTED "tok.model" naming a known kind
- * that is not built in, "tok.unsupported" for an unknown one; those of the kind. */
+/* The kind by spec's type (guessed from its keys when absent). Errors: NB_EUNSUPPORTED "tok.model" naming a known kind
+ * that is not built in, "tok.unsupported" for an unknown one; NB_EFORMAT "tok.type" when spec is no object. */
+nb_status nb_tokmodel_check(const nb_json *spec, const nb_tokmodel_ops **ops, nb_err *err);
+/* Open the model of a tokenizer. Errors: those of nb_tokmodel_check and of the kind. */
 nb_status nb_tokmodel_open(const nb_json *spec, const nb_tokjson *j, bool raw, nb_tokmodel **out, nb_err *err);
 void nb_tokmodel_close(nb_tokmodel *m); /* NULL is fine */
 

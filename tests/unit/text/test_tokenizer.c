@@ -71,6 +71,27 @@ static void check_encode(const nb_tokenizer *tk, tally *t, const char *family, c
     nb_ids_clear(&ids);
 }
 
+/* Lists recorded as a hash only: their length, and that decoding gives the text back where it did. */
+static void check_count(const nb_tokenizer *tk, tally *t, const char *family, const nb_json *line, const nb_buf *text)
+{
+    nb_ids ids = { 0 };
+    nb_buf back = { 0 };
+    nb_err err = { 0 };
+
+    if (!nb_json_get(line, "ids_sha256"))
+        return;
+    t->lines++;
+    if (nb_tokenizer_encode(tk, text->p, text->n, false, true, &ids, &err) != NB_OK ||
+        (int64_t)ids.n != nb_json_int(nb_json_get(line, "n"), -1))
+        complain(t, family, line, "number of ids", "");
+    nb_tokenizer_decode(tk, ids.p, ids.n, false, &back, &err);
+    if ((int64_t)back.n != nb_json_int(nb_json_get(line, "decoded_bytes"), -1) ||
+        (nb_json_bool(nb_json_get(line, "decoded_equal"), false) && (back.n != text->n || memcmp(back.p, text->p, back.n) != 0)))
+        complain(t, family, line, "decoded", "");
+    nb_ids_clear(&ids);
+    nb_buf_clear(&back);
+}
+
 static void check_decode(const nb_tokenizer *tk, tally *t, const char *family, const nb_json *line, const nb_json *list, const char *key,
                          bool skip)
 {
@@ -138,6 +159,7 @@ static void one_line(const nb_tokenizer *tk, tally *t, const char *family, const
         text_of(line, &text);
         check_encode(tk, t, family, line, &text, "ids", false, true);
         check_encode(tk, t, family, line, &text, "ids_rle", false, true);
+        check_count(tk, t, family, line, &text);
         check_encode(tk, t, family, line, &text, "ids_special", true, true);
         check_encode(tk, t, family, line, &text, "ids_plain", false, false);
         nb_buf_clear(&text);
@@ -216,11 +238,104 @@ static void recorded_beside_the_tree(void **state)
     run_all(golden_dir());
 }
 
+/* What stands before and after plain text, by class and flags of tokenizer_config.json. */
+static void bos_policy(void **state)
+{
+    size_t n = 0;
+    char *text = slurp(golden_dir(), "bos_policy.json", &n);
+    nb_json *doc = NULL;
+    const nb_json *all;
+    int seen = 0, other = 0;
+    nb_err err = { 0 };
+    (void)state;
+
+    if (!text) {
+        print_message("skipped: no bos_policy.json under %s\n", golden_dir());
+        skip();
+    }
+    assert_int_equal(nb_json_parse(text, n, "json", 0, &doc, &err), NB_OK);
+    all = nb_json_get(doc, "policy");
+    for (size_t i = 0; i < nb_json_len(all); i++) {
+        const char *name;
+        const nb_json *row = nb_json_member(all, i, &name);
+        const nb_json *lists[3] = { nb_json_get(row, "prefix"), nb_json_get(row, "ids"), nb_json_get(row, "suffix") };
+        const char *in = nb_json_str(nb_json_get(row, "text"), "");
+        nb_tokenizer *tk = NULL;
+        nb_ids ids = { 0 };
+        char dir[1024];
+        size_t n_json = 0, n_config = 0, k = 0;
+        char *json, *config;
+
+        snprintf(dir, sizeof dir, "%s/%s", golden_dir(), name);
+        json = slurp(dir, "tokenizer.json", &n_json);
+        config = slurp(dir, "tokenizer_config.json", &n_config);
+        nb_err_clear(&err);
+        if (nb_tokenizer_open(json, n_json, config, n_config, &tk, &err) == NB_OK) {
+            assert_int_equal(nb_tokenizer_encode(tk, in, strlen(in), true, true, &ids, &err), NB_OK);
+            for (size_t l = 0; l < 3; l++) {
+                for (size_t e = 0; e < nb_json_len(lists[l]); e++, k++) {
+                    if (k >= ids.n || ids.p[k] != nb_json_int(nb_json_at(lists[l], e), -1))
+                        fail_msg("%s: id %zu differs", name, k);
+                }
+            }
+            assert_int_equal(k, ids.n);
+            seen++;
+        } else {
+            assert_int_equal(err.code, NB_EUNSUPPORTED);
+            print_message("skipped: %s: %s\n", name, err.what);
+            other++;
+        }
+        nb_tokenizer_close(tk);
+        nb_ids_clear(&ids);
+        nb_free(json);
+        nb_free(config);
+    }
+    nb_json_free(doc);
+    nb_free(text);
+    print_message("%d directories, %d of unsupported kinds skipped\n", seen, other);
+    assert_true(seen > 0);
+}
+
+/* The tokenizer of the model in the tree; ids recorded from tokenizers 0.23.3. */
+static void pemberley(void **state)
+{
+    static const char in[] = "It is a truth universally acknowledged, 1813.\n";
+    static const int32_t want[] = { 0, 1434, 369, 262, 1934, 475, 76, 1195, 558, 1809, 740, 799, 15, 224, 20, 27, 20, 22, 17, 202 };
+    const char *dir = "models/pemberley-4m";
+    size_t n_json = 0, n_config = 0, n_text = 0;
+    char *json = slurp(dir, "tokenizer.json", &n_json), *config = slurp(dir, "tokenizer_config.json", &n_config);
+    char *text = slurp(dir, "eval.txt", &n_text);
+    nb_tokenizer *tk = NULL;
+    nb_ids ids = { 0 };
+    nb_buf back = { 0 };
+    nb_err err = { 0 };
+    (void)state;
+
+    assert_int_equal(nb_tokenizer_open(json, n_json, config, n_config, &tk, &err), NB_OK);
+    assert_int_equal(nb_tokenizer_encode(tk, in, sizeof in - 1, true, true, &ids, &err), NB_OK);
+    assert_int_equal(ids.n, NB_LEN(want));
+    assert_memory_equal(ids.p, want, sizeof want);
+    ids.n = 0;
+    assert_int_equal(nb_tokenizer_encode(tk, text, n_text, false, true, &ids, &err), NB_OK);
+    assert_int_equal(ids.n, 15427);
+    assert_int_equal(nb_tokenizer_decode(tk, ids.p, ids.n, false, &back, &err), NB_OK);
+    assert_int_equal(back.n, n_text);
+    assert_memory_equal(back.p, text, n_text);
+    nb_tokenizer_close(tk);
+    nb_ids_clear(&ids);
+    nb_buf_clear(&back);
+    nb_free(json);
+    nb_free(config);
+    nb_free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_in_the_tree),
         cmocka_unit_test(recorded_beside_the_tree),
+        cmocka_unit_test(bos_policy),
+        cmocka_unit_test(pemberley),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
