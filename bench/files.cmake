@@ -12,3 +12,8 @@ endif()
 target_compile_options(nb_bench_kern PRIVATE ${NB_WARN})
 target_include_directories(nb_bench_kern PRIVATE ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_LIST_DIR})
 target_link_libraries(nb_bench_kern PRIVATE nb_kern)
+
+# nb_bench_dense [table [threads [rounds [what]]]]: float matrices, attention, elementwise. Not built by default.
+add_executable(nb_bench_dense EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/bench_dense.c)
+target_compile_options(nb_bench_dense PRIVATE ${NB_WARN})
+target_link_libraries(nb_bench_dense PRIVATE nb_kern)

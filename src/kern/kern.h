@@ -15,10 +15,10 @@
 #include "tensor/qlin.h"
 
 enum {
-    NB_STRIP    = 64,  /* outputs per strip                              */
-    NB_MAX_G    = 128, /* longest packed group; wider ones are repeated   */
-    NB_PAGE     = 32,  /* tokens of one KV page                          */
-    NB_ATT_TILE = 512  /* tokens of one fixed attention tile             */
+    NB_STRIP = 64,    /* outputs per strip                              */
+    NB_MAX_G = 128,   /* longest packed group; wider ones are repeated   */
+    NB_PAGE = 32,     /* tokens of one KV page                          */
+    NB_ATT_TILE = 512 /* tokens of one fixed attention tile             */
 };
 
 /* ---- 4-bit matrices -------------------------------------------------------------------------------------------
@@ -31,15 +31,15 @@ enum {
  * Rows past n have scale 0. A fused matrix (q,k,v; gate,up) is the strips of its parts one after another, each part
  * padded to 64 rows. Slack follows the last strip, so that prefetch stays inside the block of memory. */
 typedef struct nb_q4 {
-    size_t n, k;        /* rows including the padding of parts (n_strips * 64), inputs     */
-    size_t g;           /* packed group, 8..128, multiple of 8                             */
-    size_t n_groups;    /* ceil(k / g)                                                     */
+    size_t n, k;     /* rows including the padding of parts (n_strips * 64), inputs     */
+    size_t g;        /* packed group, 8..128, multiple of 8                             */
+    size_t n_groups; /* ceil(k / g)                                                     */
     size_t n_strips;
     size_t block_bytes; /* 32*g + 128 + 64, or 32*g + 256 + 64 when wide                   */
     bool wide;          /* fp32 scales */
     unsigned char *base;
-    size_t bytes;       /* n_strips * n_groups * block_bytes + slack                       */
-    uint32_t *perm;     /* [k] input order of act-order matrices, or NULL                  */
+    size_t bytes;   /* n_strips * n_groups * block_bytes + slack                       */
+    uint32_t *perm; /* [k] input order of act-order matrices, or NULL                  */
 } nb_q4;
 
 /* Fill the sizes of `p` and clear base and perm.
@@ -76,7 +76,7 @@ typedef struct nb_dense {
     size_t n, k, n_strips; /* n: rows including padding */
     nb_dtype dtype;
     unsigned char *base;
-    size_t bytes;          /* with slack */
+    size_t bytes; /* with slack */
 } nb_dense;
 bool nb_dense_layout(nb_dense *p, size_t n_rows, size_t k, nb_dtype t);
 
@@ -86,12 +86,12 @@ bool nb_dense_layout(nb_dense *p, size_t n_rows, size_t k, nb_dtype t);
  * so that neither product needs a sum across lanes. Online softmax in tiles of fixed absolute position; partial
  * results of NB_ATT_TILE tokens are merged in ascending order whatever the split, so bits depend on nothing else. */
 typedef struct nb_attn {
-    const float *q;   /* token i, head j at q + i*ldq + j*d   */
-    float *o;         /* same addressing with ldo             */
+    const float *q; /* token i, head j at q + i*ldq + j*d   */
+    float *o;       /* same addressing with ldo             */
     size_t ldq, ldo;
     size_t m, r, d;
-    size_t pos;       /* token i sees keys 0 .. pos+i         */
-    size_t window;    /* 0: all; W: keys > pos+i-W            */
+    size_t pos;           /* token i sees keys 0 .. pos+i         */
+    size_t window;        /* 0: all; W: keys > pos+i-W            */
     float scale, softcap; /* softcap 0: none                  */
     const float *sinks;   /* [r] or NULL                      */
     const uint32_t *pages;
@@ -139,12 +139,12 @@ typedef struct nb_kern {
     /* Rotate one head: H pairs (i, i+r/2) or I pairs (2i, 2i+1); cs[r/2] and sn[r/2] of this position. */
     void (*rope_half)(float *x, const float *cs, const float *sn, size_t r);
     void (*rope_pair)(float *x, const float *cs, const float *sn, size_t r);
-    void (*silu_mul)(float *y, const float *gate, const float *up, size_t n);      /* silu(gate) * up    */
+    void (*silu_mul)(float *y, const float *gate, const float *up, size_t n); /* silu(gate) * up    */
     void (*gelu_tanh_mul)(float *y, const float *gate, const float *up, size_t n);
     void (*gelu_erf_mul)(float *y, const float *gate, const float *up, size_t n);
-    void (*add)(float *y, const float *x, size_t n);               /* y += x          */
-    void (*axpy)(float *y, const float *x, float a, size_t n);     /* y = fma(a, x, y) */
-    void (*softcap)(float *x, float cap, size_t n);                /* cap * tanh(x / cap) */
+    void (*add)(float *y, const float *x, size_t n);           /* y += x          */
+    void (*axpy)(float *y, const float *x, float a, size_t n); /* y = fma(a, x, y) */
+    void (*softcap)(float *x, float cap, size_t n);            /* cap * tanh(x / cap) */
     /* Sum of every 64-bit word of p[bytes], bytes a multiple of 8: the read-bandwidth probe of `bench`. */
     uint64_t (*read_probe)(const void *p, size_t bytes);
 } nb_kern;

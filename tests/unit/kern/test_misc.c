@@ -383,11 +383,29 @@ static void test_functions(void **state)
     assert_true(nb_normf(0.0f) == 0.5f && nb_normf(20.0f) == 1.0f && nb_normf(-20.0f) == 0.0f && isnan(nb_normf(NAN)));
 }
 
+/* A vector table that points at scalar code would pass every comparison; only packing and single rows may. */
+static void test_no_scalar_in_disguise(void **state)
+{
+    const nb_kern *s = nb_kern_find("scalar");
+    (void)state;
+
+    for (size_t i = 0; i < nb_kern_count(); i++) {
+        const nb_kern *t = nb_kern_at(i);
+        if (t == s)
+            continue;
+        if (t->gemm_dense == s->gemm_dense || t->kv_put == s->kv_put || t->attn == s->attn || t->attn_part == s->attn_part ||
+            t->attn_merge == s->attn_merge || t->rmsnorm == s->rmsnorm || t->layernorm == s->layernorm || t->rope_half == s->rope_half ||
+            t->rope_pair == s->rope_pair || t->silu_mul == s->silu_mul || t->gelu_tanh_mul == s->gelu_tanh_mul ||
+            t->gelu_erf_mul == s->gelu_erf_mul || t->add == s->add || t->axpy == s->axpy || t->softcap == s->softcap)
+            fail_msg("%s: a kernel is the scalar one", t->name);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_formulas),       cmocka_unit_test(test_tables_agree), cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_nan_propagates), cmocka_unit_test(test_functions),
+        cmocka_unit_test(test_nan_propagates), cmocka_unit_test(test_functions),    cmocka_unit_test(test_no_scalar_in_disguise),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
