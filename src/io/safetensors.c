@@ -12,6 +12,7 @@
 #include "base/bits.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/strmap.h"
 #include "io/io.h"
 #include "io/io_priv.h"
 
@@ -138,10 +139,9 @@ static nb_status entry_bytes(const nb_tensor *t, uint64_t *bytes, nb_err *err)
     return NB_OK;
 }
 
-static nb_status read_entry(st_store *s, const char *key, const nb_json *v, st_entry *e, nb_err *err)
+static nb_status read_entry(st_store *s, const char *key, size_t len, const nb_json *v, st_entry *e, nb_err *err)
 {
     const nb_json *dt = nb_json_get(v, "dtype"), *shape = nb_json_get(v, "shape"), *off = nb_json_get(v, "data_offsets");
-    const size_t len = strlen(key);
     char esc[NB_ESC_CAP], dims[256];
     uint64_t want;
     nb_status rc;
@@ -163,9 +163,7 @@ static nb_status read_entry(st_store *s, const char *key, const nb_json *v, st_e
         !size_of(nb_json_at(off, 1), &e->end))
         return entry_fail(err, key, "data_offsets", off ? "is not a list of two whole numbers" : "is missing");
 
-    e->t.name = nb_arena_strndup(&s->arena, key, len);
-    if (!e->t.name)
-        return nb_enomem(err, "tensor names");
+    e->t.name = key;
     e->t.name_len = len;
     e->t.dtype = nb_dtype_from_st(nb_json_str(dt, ""), nb_json_str_len(dt));
     if (e->t.dtype == NB_DT_NONE) {
@@ -238,45 +236,57 @@ static nb_status check_tiling(const st_entry *e, size_t n, uint64_t data_bytes, 
     return NB_OK;
 }
 
-/* A pass over the text before it is parsed, so that no hostile header costs more than one scan: well-formed UTF-8, an
- * object, not too many members, no NUL in a name. */
-static nb_status scan_header(const char *p, size_t n, nb_err *err)
-{
-    size_t i = 0, members = 0, depth = 0;
-    const size_t bad = nb_utf8_bad(p, n);
+/* One member of the header object: where its key and its value lie in the text. */
+typedef struct st_member {
+    size_t key, n_key, value, n_value; /* the key with its quotes */
+} st_member;
 
-    if (bad < n)
-        return nb_fail(err, NB_EFORMAT, "st.header_utf8", "FIL-006", "byte %zu of the header is not valid UTF-8", bad);
+static size_t blanks(const char *p, size_t n, size_t i)
+{
     while (i < n && (p[i] == ' ' || p[i] == '\t' || p[i] == '\n' || p[i] == '\r'))
         i++;
-    if (i == n || p[i] != '{')
-        return nb_fail(err, NB_EFORMAT, "st.header_json", "FIL-006", "the header is not a JSON object: it does not start with '{'");
-    for (; i < n; i++) {
-        if (p[i] == '"') {
-            for (i++; i < n && p[i] != '"'; i++) {
-                if (p[i] != '\\')
-                    continue;
-                if (depth == 1 && n - i > 6 && memcmp(p + i, "\\u0000", 6) == 0)
-                    return nb_fail(err, NB_EFORMAT, "st.name", "FIL-006", "a tensor name holds a NUL character (header byte %zu)", i);
-                i++;
-            }
-        } else if (p[i] == '{' || p[i] == '[') {
-            depth++;
-        } else if ((p[i] == '}' || p[i] == ']') && depth > 0) {
-            depth--;
-        } else if (p[i] == ':' && depth == 1) {
-            members++;
-        }
-    }
-    if (members > NB_LIMIT_TENSORS + 1)
-        return nb_fail(err, NB_ELIMIT, "limit.tensors", "", "%zu tensors, limit %d", members, NB_LIMIT_TENSORS);
-    return NB_OK;
+    return i;
 }
 
-static nb_status parse_json(const char *p, size_t n, nb_json **out, nb_err *err)
+/* End of the string or value that starts at i: behind the closing quote, or at the comma or brace that ends the member.
+ * Only brackets and quotes are looked at; the JSON reader judges the text between them. */
+static size_t skip_string(const char *p, size_t n, size_t i)
+{
+    for (i++; i < n && p[i] != '"'; i++)
+        i += p[i] == '\\'; /* what is escaped is no quote */
+    return i < n ? i + 1 : n;
+}
+
+static size_t skip_value(const char *p, size_t n, size_t i)
+{
+    size_t depth = 0;
+
+    while (i < n) {
+        if (p[i] == '"') {
+            i = skip_string(p, n, i);
+            continue;
+        }
+        if (depth == 0 && (p[i] == ',' || p[i] == '}'))
+            break;
+        if (p[i] == '{' || p[i] == '[')
+            depth++;
+        else if (p[i] == '}' || p[i] == ']')
+            depth--;
+        i++;
+    }
+    return i;
+}
+
+static nb_status bad_header(nb_err *err, size_t at, const char *what)
+{
+    return nb_fail(err, NB_EFORMAT, "st.header_json", "FIL-006", "the header is not valid JSON at byte %zu: %s", at, what);
+}
+
+/* A piece of the header as a value. Pieces are read one by one: the whole tree of a 100 MB header would take 2 GB. */
+static nb_status parse_piece(const char *p, size_t n, nb_json **out, nb_err *err)
 {
     nb_err e = { 0 };
-    nb_status rc = nb_json_parse(p, n, "st", 128, out, &e);
+    nb_status rc = nb_json_parse(p, n, "st", 127, out, &e); /* one level is the header itself */
 
     if (rc == NB_OK)
         return NB_OK;
@@ -285,12 +295,73 @@ static nb_status parse_json(const char *p, size_t n, nb_json **out, nb_err *err)
     return nb_fail(err, rc, e.cls, e.rule, "%s", e.what);
 }
 
+/* Step to the next member: *i is behind '{' or behind the last value. *more false at the closing brace. */
+static nb_status next_member(const char *p, size_t n, size_t *i, bool first, st_member *m, bool *more, nb_err *err)
+{
+    size_t at = blanks(p, n, *i);
+
+    *more = false;
+    if (at < n && p[at] == '}') {
+        at = blanks(p, n, at + 1);
+        return at == n ? NB_OK : bad_header(err, at, "text after the closing brace");
+    }
+    if (!first) {
+        if (at == n || p[at] != ',')
+            return bad_header(err, at, "expected ',' or '}'");
+        at = blanks(p, n, at + 1);
+    }
+    if (at == n || p[at] != '"')
+        return bad_header(err, at, "expected a name in quotes");
+    m->key = at;
+    at = skip_string(p, n, at);
+    m->n_key = at - m->key;
+    at = blanks(p, n, at);
+    if (at == n || p[at] != ':')
+        return bad_header(err, at, "expected ':'");
+    m->value = blanks(p, n, at + 1);
+    *i = skip_value(p, n, m->value);
+    m->n_value = *i - m->value;
+    *more = true;
+    if (*i == n) { /* no end in sight: the reader knows whether that is its depth limit or plain syntax */
+        nb_json *v = NULL;
+        const nb_status rc = parse_piece(p + m->value, m->n_value, &v, err);
+        nb_json_free(v);
+        return rc == NB_OK ? bad_header(err, n, "the closing brace is missing") : rc;
+    }
+    return NB_OK;
+}
+
+/* The name of a member, without quotes, in the arena. */
+static nb_status read_name(st_store *s, const char *p, const st_member *m, const char **name, size_t *len, nb_err *err)
+{
+    nb_json *v = NULL;
+    nb_status rc = NB_OK;
+
+    if (m->n_key < 2 || memchr(p + m->key, '\\', m->n_key)) { /* escapes: let the JSON reader resolve them */
+        rc = parse_piece(p + m->key, m->n_key, &v, err);
+        if (rc == NB_OK && strlen(nb_json_str(v, "")) != nb_json_str_len(v))
+            rc = nb_fail(err, NB_EFORMAT, "st.name", "FIL-006", "a tensor name holds a NUL character (header byte %zu)", m->key);
+        *len = nb_json_str_len(v);
+    } else {
+        for (size_t i = 0; i < m->n_key; i++) {
+            if ((unsigned char)p[m->key + i] < 0x20)
+                return bad_header(err, m->key + i, "a control character in a name");
+        }
+        *len = m->n_key - 2;
+    }
+    if (rc == NB_OK) {
+        *name = nb_arena_strndup(&s->arena, v ? nb_json_str(v, "") : p + m->key + 1, *len);
+        if (!*name)
+            rc = nb_enomem(err, "tensor names");
+    }
+    nb_json_free(v);
+    return rc;
+}
+
 static nb_status check_meta(const nb_json *meta, nb_err *err)
 {
     const char *key;
 
-    if (!meta)
-        return NB_OK;
     if (nb_json_typeof(meta) != NB_JOBJ)
         return nb_fail(err, NB_EFORMAT, "st.metadata", "FIL-006", "__metadata__ is not an object of texts");
     for (size_t i = 0; i < nb_json_len(meta); i++) {
@@ -303,36 +374,19 @@ static nb_status check_meta(const nb_json *meta, nb_err *err)
     return NB_OK;
 }
 
-/* Views from the parsed header. data: where tensor bytes begin. */
-static nb_status read_entries(st_store *s, const nb_json *root, const unsigned char *data, uint64_t data_bytes, nb_err *err)
+/* Sort the entries, check that they tile the data, and hand them out as views. */
+static nb_status make_views(st_store *s, st_entry *e, size_t n, const unsigned char *data, uint64_t data_bytes, nb_err *err)
 {
-    const size_t n_all = nb_json_len(root);
-    st_entry *e = nb_calloc(n_all ? n_all : 1, sizeof *e);
     nb_tensor *views;
-    size_t n = 0;
-    nb_status rc = NB_OK;
+    nb_status rc;
 
-    if (!e)
-        return nb_enomem(err, "the header");
-    for (size_t i = 0; i < n_all && rc == NB_OK; i++) {
-        const char *key;
-        const nb_json *v = nb_json_member(root, i, &key);
-        if (strcmp(key, "__metadata__") != 0)
-            rc = read_entry(s, key, v, &e[n++], err);
-    }
-    if (rc == NB_OK && n > NB_LIMIT_TENSORS)
-        rc = nb_fail(err, NB_ELIMIT, "limit.tensors", "", "%zu tensors, limit %d", n, NB_LIMIT_TENSORS);
-    if (rc != NB_OK)
-        goto done;
     qsort(e, n, sizeof *e, by_place);
     rc = check_tiling(e, n, data_bytes, err);
     if (rc != NB_OK)
-        goto done;
+        return rc;
     views = nb_arena_calloc(&s->arena, n ? n : 1, sizeof *views);
-    if (!views) {
-        rc = nb_enomem(err, "tensor views");
-        goto done;
-    }
+    if (!views)
+        return nb_enomem(err, "tensor views");
     for (size_t i = 0; i < n; i++) {
         views[i] = e[i].t;
         views[i].data = data + e[i].begin;
@@ -341,7 +395,72 @@ static nb_status read_entries(st_store *s, const nb_json *root, const unsigned c
     s->base.tensors = views;
     s->base.n_tensors = n;
     s->base.total_bytes = data_bytes;
-done:
+    return NB_OK;
+}
+
+static nb_status read_member(st_store *s, const char *p, const st_member *m, nb_strmap *names, st_entry *e, size_t *n, nb_err *err)
+{
+    const char *name = NULL;
+    nb_json *v = NULL;
+    size_t len = 0;
+    bool had = false;
+    nb_status rc = read_name(s, p, m, &name, &len, err);
+
+    if (rc == NB_OK)
+        rc = parse_piece(p + m->value, m->n_value, &v, err);
+    if (rc == NB_OK && nb_strmap_put(names, name, len, *n, &had) != NB_OK)
+        rc = nb_enomem(err, "tensor names");
+    if (rc == NB_OK && had)
+        rc = nb_fail(err, NB_EFORMAT, "st.duplicate_key", "FIL-006", "the name appears twice in the header");
+    if (rc == NB_OK && strcmp(name, "__metadata__") == 0) {
+        rc = check_meta(v, err);
+        s->base.meta = s->meta = v;
+        return rc;
+    }
+    if (rc == NB_OK)
+        rc = read_entry(s, name, len, v, &e[(*n)++], err);
+    nb_json_free(v);
+    if (rc != NB_OK)
+        nb_err_at(err, NULL, name);
+    return rc;
+}
+
+/* The members of the header, in one pass to count them and one to read them. */
+static nb_status read_members(st_store *s, const char *p, size_t n_text, const unsigned char *data, uint64_t data_bytes, nb_err *err)
+{
+    const size_t start = blanks(p, n_text, 0) + 1;
+    size_t i = start, members = 0, n = 0;
+    nb_strmap *names = NULL;
+    st_entry *e = NULL;
+    st_member m;
+    bool more = true;
+    nb_status rc = NB_OK;
+
+    if (start > n_text || p[start - 1] != '{')
+        return bad_header(err, start - 1, "it does not start with '{'");
+    while (rc == NB_OK && more) {
+        rc = next_member(p, n_text, &i, members == 0, &m, &more, err);
+        members += more;
+    }
+    if (rc != NB_OK)
+        return rc;
+    if (members > NB_LIMIT_TENSORS + 1)
+        return nb_fail(err, NB_ELIMIT, "limit.tensors", "", "%zu tensors, limit %d", members, NB_LIMIT_TENSORS);
+    e = nb_calloc(members ? members : 1, sizeof *e);
+    names = nb_strmap_new(members);
+    if (!e || !names)
+        rc = nb_enomem(err, "the header");
+    i = start;
+    for (size_t k = 0; k < members && rc == NB_OK; k++) {
+        rc = next_member(p, n_text, &i, k == 0, &m, &more, err);
+        if (rc == NB_OK)
+            rc = read_member(s, p, &m, names, e, &n, err);
+    }
+    if (rc == NB_OK && n > NB_LIMIT_TENSORS)
+        rc = nb_fail(err, NB_ELIMIT, "limit.tensors", "", "%zu tensors, limit %d", n, NB_LIMIT_TENSORS);
+    nb_strmap_free(names);
+    if (rc == NB_OK)
+        rc = make_views(s, e, n, data, data_bytes, err);
     nb_free(e);
     return rc;
 }
@@ -351,8 +470,8 @@ static nb_status read_header(st_store *s, nb_err *err)
     const unsigned char *p = s->map.base;
     const size_t size = s->map.size;
     const char *foreign;
-    nb_json *root = NULL;
     uint64_t n;
+    size_t bad;
     nb_status rc = nb_lfs_check(p, size, err);
 
     if (rc != NB_OK)
@@ -369,23 +488,10 @@ static nb_status read_header(st_store *s, nb_err *err)
     if (n > size - 8)
         return nb_fail(err, NB_EFORMAT, "st.header_length", "FIL-006",
                        "header of %llu bytes in a file of %zu; the download is probably incomplete", (unsigned long long)n, size);
-    rc = scan_header((const char *)p + 8, (size_t)n, err);
-    if (rc == NB_OK)
-        rc = parse_json((const char *)p + 8, (size_t)n, &root, err);
-    if (rc == NB_OK && nb_json_typeof(root) != NB_JOBJ)
-        rc = nb_fail(err, NB_EFORMAT, "st.header_json", "FIL-006", "the header is not a JSON object");
-    if (rc == NB_OK)
-        rc = check_meta(nb_json_get(root, "__metadata__"), err);
-    if (rc == NB_OK)
-        rc = read_entries(s, root, p + 8 + n, size - 8 - n, err);
-    if (rc == NB_OK && nb_json_get(root, "__metadata__")) {
-        s->meta = nb_json_copy(nb_json_get(root, "__metadata__"));
-        if (!s->meta)
-            rc = nb_enomem(err, "the metadata");
-        s->base.meta = s->meta;
-    }
-    nb_json_free(root);
-    return rc;
+    bad = nb_utf8_bad((const char *)p + 8, (size_t)n);
+    if (bad < n)
+        return nb_fail(err, NB_EFORMAT, "st.header_utf8", "FIL-006", "byte %zu of the header is not valid UTF-8", bad);
+    return read_members(s, (const char *)p + 8, (size_t)n, p + 8 + n, size - 8 - n, err);
 }
 
 nb_status nb_st_open(const char *path, nb_store **out, nb_err *err)
