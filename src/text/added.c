@@ -247,7 +247,7 @@ static bool is_special_text(const nb_added *a, const char *s, size_t n)
 
 static nb_status build(nb_added *a, const nb_norm *nm, nb_err *err)
 {
-    nb_norm_work w = { 0 };
+    nb_norm_work w = { .left = NB_NORM_BUDGET(a->names.n_text) };
     nb_status rc = NB_OK;
 
     for (size_t i = 0; rc == NB_OK && i < a->n; i++) {
@@ -255,7 +255,6 @@ static nb_status build(nb_added *a, const nb_norm *nm, nb_err *err)
         const char *s = a->names.text + a->names.entry[i].off;
         size_t n = a->names.entry[i].n;
 
-        w.left = NB_NORM_BUDGET(n);
         if (t->normalized)
             rc = nb_norm_run(nm, &w, &s, &n, err);
         if (rc != NB_OK)

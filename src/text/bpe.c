@@ -7,6 +7,7 @@
 #include "text/utf8.h"
 
 #define MAX_MERGES (8u << 20) /* hardening 4 */
+#define MAX_AFFIX  128        /* bytes of a prefix or suffix, put to every character */
 #define SHORT_WORD 32         /* symbols up to which scanning all pairs beats a heap */
 
 typedef struct pair {
@@ -211,6 +212,9 @@ static nb_status read_text(const nb_json *v, char **out, size_t *n, nb_err *err)
     *n = nb_json_str_len(v);
     if (*n == 0)
         return NB_OK;
+    if (*n > MAX_AFFIX)
+        return nb_fail(err, NB_ELIMIT, "limit.token", "", "a subword prefix, suffix or unk_token of %zu bytes, at most %d are read", *n,
+                       MAX_AFFIX);
     *out = nb_strndup(nb_json_str(v, ""), *n);
     return *out ? NB_OK : nb_enomem(err, "the tokenizer model");
 }

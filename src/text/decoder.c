@@ -5,7 +5,8 @@
 #include "base/mem.h"
 #include "text/norm.h"
 
-#define MAX_STRIP 1000 /* copies a Strip decoder may take */
+#define BUDGET(n, tokens) (18 * (n) + 4096 * (tokens)) /* bytes that may come of n bytes in so many tokens */
+#define MAX_STRIP         1000                         /* copies a Strip decoder may take */
 
 typedef enum kind { BYTE_LEVEL, REPLACE, BYTE_FALLBACK, FUSE, STRIP, METASPACE, WORDPIECE, BPE_SUFFIX } kind;
 
@@ -313,6 +314,13 @@ static void token_bytes(const char *s, size_t n, nb_buf *out)
         nb_buf_put(out, s, n);
 }
 
+static nb_status check_budget(size_t n, size_t most, nb_err *err)
+{
+    if (n <= most)
+        return NB_OK;
+    return nb_fail(err, NB_ELIMIT, "limit.decode", "", "the decoder makes more than 18 times as much text as the tokens have");
+}
+
 /* ---- the whole list ---- */
 
 static nb_status fallback_list(const char *text, nb_spans *list, nb_buf *out, nb_err *err)
@@ -380,13 +388,18 @@ nb_status nb_decoder_run(const nb_decoder *d, const char *text, const nb_span *v
     nb_flip flip = { 0 };
     nb_finder finder = { 0 };
     nb_spans list = { 0 };
+    size_t total = 0;
     nb_status rc = NB_OK;
 
-    for (size_t i = 0; rc == NB_OK && i < n; i++)
+    for (size_t i = 0; rc == NB_OK && i < n; i++) {
         rc = nb_spans_push(&list, v[i].off, v[i].n, err);
+        total += v[i].n;
+    }
     for (size_t i = 0; rc == NB_OK && i < d->n; i++) {
         nb_buf *to = nb_flip_next(&flip);
         rc = run_step(&d->v[i], &finder, text, &list, to, err);
+        if (rc == NB_OK)
+            rc = check_budget(to->n, BUDGET(total, n), err);
         text = to->p ? to->p : "";
     }
     for (size_t i = 0; rc == NB_OK && i < list.n; i++) {
@@ -432,6 +445,7 @@ static void emit(const nb_decoder *d, nb_decoder_stream *st, const char *s, size
 static nb_status feed_token(const nb_decoder *d, nb_decoder_stream *st, const char *s, size_t n, bool last, nb_buf *out, nb_err *err)
 {
     const bool first = st->seen++ == 0;
+    const size_t most = BUDGET(n, 1);
     nb_flip flip = { 0 };
     nb_status rc = NB_OK;
     int b;
@@ -439,6 +453,8 @@ static nb_status feed_token(const nb_decoder *d, nb_decoder_stream *st, const ch
     for (size_t i = 0; rc == NB_OK && i < d->local; i++) {
         nb_buf *to = nb_flip_next(&flip);
         rc = local_step(&d->v[i], &st->finder, s, n, first, last, to, err);
+        if (rc == NB_OK)
+            rc = check_budget(to->n, most, err);
         s = to->p ? to->p : "";
         n = to->n;
     }

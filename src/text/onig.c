@@ -10,7 +10,8 @@
 #define SPACE "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define WORD  "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
-#define MAX_DEPTH 64 /* of groups and of nested sets: real patterns have three */
+#define MAX_OUT   (1u << 20) /* bytes of the translation */
+#define MAX_DEPTH 64         /* of groups and of nested sets: real patterns have three */
 
 typedef struct rewriter {
     const char *s;
@@ -261,6 +262,8 @@ static nb_status members(rewriter *r, nb_buf *items, nb_buf *odd, size_t depth)
 
         if (r->i >= r->n)
             return refuse(r, r->n, "a set has no closing bracket");
+        if (items->n + odd->n > MAX_OUT)
+            return refuse(r, r->i, "it is too long");
         if ((c == ']' && !first) || (c == '&' && r->i + 1 < r->n && r->s[r->i + 1] == '&'))
             break;
         if (c == '[' && r->i + 1 < r->n && r->s[r->i + 1] == ':') {
@@ -460,7 +463,7 @@ nb_status nb_onig_translate(const char *re, size_t n, nb_buf *out, nb_err *err)
     rewriter r = { .s = re, .n = n, .out = out, .atom = SIZE_MAX, .err = err };
     nb_status rc = NB_OK;
 
-    while (rc == NB_OK && r.i < n) {
+    while (rc == NB_OK && r.i < n && out->n <= MAX_OUT) {
         const char c = re[r.i];
         const size_t start = out->n;
         bool range;
@@ -497,6 +500,8 @@ nb_status nb_onig_translate(const char *re, size_t n, nb_buf *out, nb_err *err)
             r.i += (size_t)k;
         }
     }
+    if (rc == NB_OK && out->n > MAX_OUT)
+        rc = refuse(&r, r.i, "it is too long");
     if (rc == NB_OK && r.depth > 0)
         rc = refuse(&r, n, "a group has no closing parenthesis");
     if (rc == NB_OK && out->failed)

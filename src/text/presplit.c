@@ -684,7 +684,7 @@ static nb_status rewrite(const step *s, nb_pieces *p, nb_err *err)
 {
     nb_buf *out = nb_flip_next(&p->own);
 
-    for (size_t i = 0; i < p->list.n; i++) {
+    for (size_t i = 0; i < p->list.n && out->n <= p->most; i++) {
         nb_span *sp = &p->list.v[i];
         const size_t off = out->n;
         rewrite_piece(s, p->text + sp->off, sp->n, p->at_zero && i == 0, out);
@@ -693,6 +693,8 @@ static nb_status rewrite(const step *s, nb_pieces *p, nb_err *err)
     }
     if (out->failed)
         return no_memory(err);
+    if (out->n > p->most)
+        return nb_fail(err, NB_ELIMIT, "limit.normalize", "", "the pre-tokenizer makes the text more than 18 times as long (and 64 KiB)");
     p->text = out->p;
     p->n_text = out->n;
     return NB_OK;
@@ -706,6 +708,7 @@ nb_status nb_presplit_run(const nb_presplit *ps, const char *text, size_t n, boo
     p->n_text = n;
     p->list.n = 0;
     p->at_zero = at_zero;
+    p->most = NB_NORM_BUDGET(n);
     if (n > 0)
         rc = nb_spans_push(&p->list, 0, n, err);
     for (size_t i = 0; rc == NB_OK && i < ps->n; i++) {

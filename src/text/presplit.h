@@ -42,6 +42,7 @@ typedef struct nb_pieces {
     size_t n_text;
     nb_spans list, other;
     nb_flip own;
+    size_t most;  /* bytes the rewritten text may have */
     bool at_zero; /* the first piece begins at offset 0 of the original input */
     nb_finder finder;
 } nb_pieces;

@@ -350,6 +350,35 @@ static void growth(void **state)
     nb_tokenizer_close(t);
 }
 
+/* TK-17: steps that are harmless alone and double the text again and again. */
+static void doubling(void **state)
+{
+    nb_buf j = { 0 };
+    nb_tokenizer *t;
+    nb_ids ids = { 0 };
+    nb_buf out = { 0 };
+    nb_err err = { 0 };
+    static const int32_t a = 0;
+    (void)state;
+
+    nb_buf_puts(&j, "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Whitespace\"}");
+    for (int i = 0; i < 60; i++)
+        nb_buf_puts(&j, ",{\"type\":\"ByteLevel\",\"use_regex\":false,\"add_prefix_space\":false}");
+    nb_buf_puts(&j, "]},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"}");
+    for (int i = 0; i < 60; i++)
+        nb_buf_puts(&j, ",{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}");
+    nb_buf_puts(&j, "]}," OK_MODEL "}");
+    t = open_json(j.p, j.n, NULL);
+    assert_int_equal(nb_tokenizer_encode(t, "\xc3\xa9", 2, false, true, &ids, &err), NB_ELIMIT);
+    assert_string_equal(err.cls, "limit.normalize");
+    nb_err_clear(&err);
+    assert_int_equal(nb_tokenizer_decode(t, &a, 1, false, &out, &err), NB_ELIMIT);
+    nb_ids_clear(&ids);
+    nb_buf_clear(&out);
+    nb_buf_clear(&j);
+    nb_tokenizer_close(t);
+}
+
 /* TK-18: limits of one token and of the vocabulary, at and over. */
 static void limits(void **state)
 {
@@ -427,10 +456,11 @@ static void large_vocabulary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opening),        cmocka_unit_test(no_memory),    cmocka_unit_test(nested_quantifiers),
-        cmocka_unit_test(long_runs),      cmocka_unit_test(invalid_text), cmocka_unit_test(numbers_in_names),
-        cmocka_unit_test(control_tokens), cmocka_unit_test(many_added),   cmocka_unit_test(growth),
-        cmocka_unit_test(limits),         cmocka_unit_test(any_ids),      cmocka_unit_test(large_vocabulary),
+        cmocka_unit_test(opening),          cmocka_unit_test(no_memory),    cmocka_unit_test(nested_quantifiers),
+        cmocka_unit_test(long_runs),        cmocka_unit_test(invalid_text), cmocka_unit_test(numbers_in_names),
+        cmocka_unit_test(control_tokens),   cmocka_unit_test(many_added),   cmocka_unit_test(growth),
+        cmocka_unit_test(doubling),         cmocka_unit_test(limits),       cmocka_unit_test(any_ids),
+        cmocka_unit_test(large_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
