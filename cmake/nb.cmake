@@ -41,6 +41,7 @@ function(nb_isa folder define)
   set_target_properties(nb_kern_${folder} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_sources(nb_kern PRIVATE $<TARGET_OBJECTS:nb_kern_${folder}>)
   target_compile_definitions(nb_kern PUBLIC ${define})
+  set_property(GLOBAL APPEND PROPERTY NB_ISAS nb_kern_${folder})
 endfunction()
 
 # nb_test(floor file.c [THREADS] [TIMEOUT s] LIBS ...): tests/unit/<floor>/<file.c> as ctest "unit.<floor>.<name>", label

@@ -1,0 +1,1 @@
+nb_test(api test_api.c THREADS)
