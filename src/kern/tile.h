@@ -7,6 +7,13 @@
 
 #include "kern/kern.h"
 
+/* Before a loop of constant length: unroll it whole. */
+#if defined(__clang__)
+#define NB_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define NB_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 /* Where the chain starts and what becomes of it. */
 typedef enum tile_mode {
     TILE_SET,  /* c = chain from 0         */
@@ -30,10 +37,10 @@ NB_FORCE void tile(const int mr, const int nv, const nb_dtype bt, const bool nea
     const float *row[8];
     vf acc[8][8];
 
-#pragma GCC unroll 8
+    NB_UNROLL
     for (int i = 0; i < mr; i++) {
         row[i] = a[i];
-#pragma GCC unroll 8
+        NB_UNROLL
         for (int v = 0; v < nv; v++)
             acc[i][v] = mode == TILE_GO_ON ? v_load(c + (size_t)i * ldc + (size_t)v * VL) : v_zero();
     }
@@ -42,36 +49,37 @@ NB_FORCE void tile(const int mr, const int nv, const nb_dtype bt, const bool nea
         const size_t k = p->k;
         for (size_t x = 0; x < k; x++) {
             vf w[8];
-#pragma GCC unroll 8
+            NB_UNROLL
             for (int v = 0; v < nv; v++)
                 w[v] = v_widen(b + v * bytes, bt);
-#pragma GCC unroll 8
+            NB_UNROLL
             for (int o = 0; o < nv * bytes; o += 64)
                 if (near)
                     _mm_prefetch((const char *)ahead + o, _MM_HINT_T0);
                 else
                     _mm_prefetch((const char *)ahead + o, _MM_HINT_T1);
-#pragma GCC unroll 8
+            NB_UNROLL
             for (int i = 0; i < mr; i++) {
                 const vf s = v_set1(row[i] + x);
-#pragma GCC unroll 8
+                NB_UNROLL
                 for (int v = 0; v < nv; v++)
                     acc[i][v] = v_fma(w[v], s, acc[i][v]);
             }
             b += ldb;
             ahead += (nv * bytes + 63) / 64 * 64;
         }
-#pragma GCC unroll 8
+        NB_UNROLL
         for (int i = 0; i < mr; i++)
             row[i] += k;
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < mr; i++)
-#pragma GCC unroll 8
+    NB_UNROLL
+    for (int i = 0; i < mr; i++) {
+        NB_UNROLL
         for (int v = 0; v < nv; v++) {
             float *at = c + (size_t)i * ldc + (size_t)v * VL;
             v_store(at, mode == TILE_ADD ? v_add(v_load(at), acc[i][v]) : acc[i][v]);
         }
+    }
 }
 
 #endif
