@@ -47,13 +47,20 @@ static nb_status bad_merge(nb_err *err, size_t i, const char *why)
     return nb_fail(err, NB_EFORMAT, "tok.merge", "", "merge %zu: %s", i, why);
 }
 
-/* Id of what a merge makes. Nearly always it is the token behind the one that the merge before made. */
-static int32_t find_made(bpe *m, const char *s, size_t n)
+static bool is_piece(const bpe *m, int32_t id, const char *s, size_t n)
 {
     size_t k = 0;
-    const char *next = nb_vocab_piece(&m->base.vocab, m->made + 1, &k);
+    const char *p = nb_vocab_piece(&m->base.vocab, id, &k);
 
-    m->made = next && k == n && memcmp(next, s, n) == 0 ? m->made + 1 : nb_vocab_find(&m->base.vocab, s, n);
+    return p && k == n && memcmp(p, s, n) == 0;
+}
+
+/* Id of what a merge makes: nearly always the token that the merge before made, or the one behind it. */
+static int32_t find_made(bpe *m, const char *s, size_t n)
+{
+    if (is_piece(m, m->made, s, n))
+        return m->made;
+    m->made = is_piece(m, m->made + 1, s, n) ? m->made + 1 : nb_vocab_find(&m->base.vocab, s, n);
     return m->made;
 }
 

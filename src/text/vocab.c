@@ -4,7 +4,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bits.h"
 #include "base/mem.h"
+
+#define HEAD 8 /* bytes before a piece: its length and id */
 
 uint64_t nb_hash_seed(const void *salt)
 {
@@ -45,7 +48,7 @@ static nb_status grow_slots(nb_vocab *v, size_t want, nb_err *err)
         size_t k = v->entry[i].hash & (n - 1);
         while (slot[k])
             k = (k + 1) & (n - 1);
-        slot[k] = (uint64_t)v->entry[i].hash << 32 | (i + 1);
+        slot[k] = (uint64_t)v->entry[i].hash << 32 | v->entry[i].off;
     }
     return NB_OK;
 }
@@ -94,8 +97,8 @@ static size_t seek(const nb_vocab *v, const char *s, size_t n, uint32_t h)
 
     while (v->slot[k]) {
         if (v->slot[k] >> 32 == h) {
-            const struct nb_vocab_entry *e = &v->entry[(uint32_t)v->slot[k] - 1];
-            if (e->n == n && memcmp(v->text + e->off, s, n) == 0)
+            const char *p = v->text + (uint32_t)v->slot[k];
+            if (nb_le32(p - 8) == n && memcmp(p, s, n) == 0)
                 break;
         }
         k = (k + 1) & (v->n_slots - 1);
@@ -133,19 +136,23 @@ nb_status nb_vocab_add(nb_vocab *v, const char *s, size_t n, int64_t id, bool *h
     *had = v->slot[k] != 0;
     if (*had)
         return NB_OK;
-    if (!reserve(&v->text, &v->cap_text, v->n_text + n + 1, 1) || !reserve(&v->entry, &v->cap, v->n + 1, sizeof *v->entry) ||
-        !reserve(&v->by_id, &v->cap_ids, (size_t)id + 1, sizeof *v->by_id) || v->n_text + n >= UINT32_MAX)
+    if (!reserve(&v->text, &v->cap_text, v->n_text + n + HEAD + 1, 1) || !reserve(&v->entry, &v->cap, v->n + 1, sizeof *v->entry) ||
+        !reserve(&v->by_id, &v->cap_ids, (size_t)id + 1, sizeof *v->by_id) || v->n_text + n + HEAD >= UINT32_MAX)
         return nb_enomem(err, "the vocabulary");
     while (v->n_ids <= (size_t)id)
         v->by_id[v->n_ids++] = 0;
+    nb_put_le32(v->text + v->n_text, (uint32_t)n);
+    nb_put_le32(v->text + v->n_text + 4, (uint32_t)id);
+    v->n_text += HEAD;
     memcpy(v->text + v->n_text, s, n);
     v->text[v->n_text + n] = 0;
     v->entry[v->n].off = (uint32_t)v->n_text;
     v->entry[v->n].n = (uint32_t)n;
     v->entry[v->n].hash = h;
     v->entry[v->n].id = (int32_t)id;
+    v->slot[k] = (uint64_t)h << 32 | v->n_text;
     v->n_text += n + 1;
-    v->slot[k] = (uint64_t)h << 32 | ++v->n;
+    v->n++;
     if (!v->by_id[id])
         v->by_id[id] = (uint32_t)v->n;
     return NB_OK;
@@ -158,7 +165,7 @@ int32_t nb_vocab_find(const nb_vocab *v, const char *s, size_t n)
     if (v->n_slots == 0)
         return -1;
     k = seek(v, s, n, hash(v->seed, s, n));
-    return v->slot[k] ? v->entry[(uint32_t)v->slot[k] - 1].id : -1;
+    return v->slot[k] ? (int32_t)nb_le32(v->text + (uint32_t)v->slot[k] - 4) : -1;
 }
 
 const char *nb_vocab_piece(const nb_vocab *v, int32_t id, size_t *n)

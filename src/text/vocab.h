@@ -15,14 +15,14 @@
 #define NB_PIECE_MAX (64u << 10) /* bytes of one piece            */
 
 typedef struct nb_vocab {
-    char *text; /* all pieces, each followed by a zero */
+    char *text; /* all pieces: length and id (4 bytes each), the bytes, a zero */
     size_t n_text, cap_text;
     struct nb_vocab_entry {
         uint32_t off, n, hash;
         int32_t id;
     } * entry;
     size_t n, cap;
-    uint64_t *slot; /* hash << 32 | entry + 1; 0: free */
+    uint64_t *slot; /* hash << 32 | offset in text; 0: free. A look-up touches two cache lines */
     size_t n_slots;
     uint32_t *by_id; /* entry + 1; 0: hole */
     size_t n_ids, cap_ids;
