@@ -112,7 +112,7 @@ static void big_header(void **state)
     memset(name, 'x', sizeof name - 1);
     name[sizeof name - 1] = '\0';
     for (int i = 0; i < 1540; i++) {
-        char digits[8];
+        char digits[16];
         snprintf(digits, sizeof digits, "%06d", i);
         memcpy(name, digits, 6);
         declare(s, name, NB_DT_U8, 1);
