@@ -146,7 +146,7 @@ static nb_status parse_ids(const char *s, size_t n, nb_ids *out, nb_err *err)
         while (i < n && s[i] >= '0' && s[i] <= '9' && v <= INT32_MAX)
             v = v * 10 + (s[i++] - '0');
         if (i == from || v > INT32_MAX || (i < n && (!s[i] || !strchr(" \t\r\n,[]", s[i]))))
-            return nb_fail(err, NB_EARG, "usage.ids", "", "token ids are whole numbers below 2^31 separated by blanks (at byte %zu)", from);
+            return nb_fail(err, NB_EARG, "arg.ids", "", "token ids are whole numbers below 2^31 separated by blanks (at byte %zu)", from);
         rc = nb_ids_push(out, (int32_t)v, err);
     }
     return rc;
@@ -388,9 +388,9 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
     if (rc != NB_OK)
         return rc;
     if (n_args != 1)
-        return nb_fail(err, NB_EARG, "usage.argument", "", "tokenize needs one MODEL: a directory, a tokenizer.json or a .gguf file");
+        return nb_fail(err, NB_EARG, "arg.missing", "", "tokenize needs one MODEL: a directory, a tokenizer.json or a .gguf file");
     if ((o.text != NULL) + (o.file != NULL) + (o.jsonl != NULL) > 1)
-        return nb_fail(err, NB_EARG, "usage.option", "", "--text, --file and --jsonl exclude one another");
+        return nb_fail(err, NB_EARG, "arg.option", "", "--text, --file and --jsonl exclude one another");
     rc = is_tokenizer_file(args[0]) ? open_file(args[0], &j.t, err) : open_dir(args[0], &j.t, err);
     nb_err_at(err, args[0], NULL);
     if (rc == NB_OK)

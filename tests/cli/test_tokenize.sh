@@ -67,9 +67,9 @@ refused "TK-01 bad JSON" 4 tok.json "$NIBBLE" tokenize "$TMP/broken.json" --text
 printf '{"model":{"type":"Unigram","vocab":[]}}' >"$TMP/unigram.json"
 refused "TK-02 model kind" 5 tok.model "$NIBBLE" tokenize "$TMP/unigram.json" --text a
 refused "no such file" 3 open.missing "$NIBBLE" tokenize "$TMP/nothing" --text a
-refused "no model" 2 usage "$NIBBLE" tokenize --text a
-refused "two inputs" 2 usage "$NIBBLE" tokenize $model --text a --file "$TMP/text"
-refused "ids that are none" 2 usage.ids "$NIBBLE" tokenize $model --decode --text '1 x'
+refused "no model" 2 arg "$NIBBLE" tokenize --text a
+refused "two inputs" 2 arg "$NIBBLE" tokenize $model --text a --file "$TMP/text"
+refused "ids that are none" 2 arg.ids "$NIBBLE" tokenize $model --decode --text '1 x'
 printf '{"ids":[-1]}\n' >"$TMP/neg.jsonl"
 refused "negative id" 4 tok.id "$NIBBLE" tokenize $model --decode --jsonl "$TMP/neg.jsonl"
 printf '{"txt":"a"}\n' >"$TMP/key.jsonl"
