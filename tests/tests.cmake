@@ -1,5 +1,6 @@
 # Everything that is not a unit test: rules of the tree, and the program from outside.
 if(NB_TESTS)
+  include(tests/fuzz/fuzz.cmake OPTIONAL)
   foreach(rule floors includers headers format clean)
     add_test(NAME house.${rule} COMMAND tests/house.sh ${rule} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(house.${rule} PROPERTIES LABELS house TIMEOUT 120 SKIP_RETURN_CODE 77)
