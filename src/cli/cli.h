@@ -58,10 +58,13 @@ typedef struct nb_cmd {
 } nb_cmd;
 
 /* Parse argv against opts[n]; positional words go to args (cap of them at most, *n_args counted). "--" ends options.
- * --opt=value and --opt value. Unknown option: NB_EARG "usage.option" with the nearest spelling. --help prints the
+ * --opt=value and --opt value. Unknown option: NB_EARG "arg.option" with the nearest spelling. An option given twice: the last one counts (CL-02). --help prints the
  * page of the verb and returns NB_NO with err clear: the caller returns NB_OK then (nb_cli_parse has *help set). */
 nb_status nb_cli_parse(nb_cli *cli, const nb_cmd *cmd, const nb_opt *opts, size_t n, int argc, char **argv, const char **args, size_t cap,
                        size_t *n_args, bool *help, nb_err *err);
+
+/* Edit distance of two words, 99 when one is longer than 40 bytes. */
+size_t nb_cli_distance(const char *a, size_t na, const char *b, size_t nb);
 
 /* The cap of --cpu as feature bits: nb_cpu_features() masked. NB_EARG when the machine lacks it or the name is unknown. */
 nb_status nb_cli_cpu(const nb_cli *cli, const nb_kern **kern, nb_err *err);

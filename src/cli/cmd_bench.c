@@ -78,7 +78,7 @@ static nb_status run_bench(nb_cli *cli, int argc, char **argv, nb_err *err)
     if (help)
         return NB_OK;
     if (rc == NB_OK && n == 0)
-        rc = nb_fail(err, NB_EARG, "usage.argument", "", "MODEL is missing; usage: nibble %s", nb_cmd_bench.usage);
+        rc = nb_fail(err, NB_EARG, "arg.missing", "", "MODEL is missing; usage: nibble %s", nb_cmd_bench.usage);
     if (rc == NB_OK)
         rc = nb_cli_cpu(cli, &mo.kern, err);
     if (rc == NB_OK)

@@ -50,7 +50,7 @@ static nb_status parse_level(const char *level, nb_severity *least, nb_err *err)
             *least = levels[i].least;
             return NB_OK;
         }
-    return nb_fail(err, NB_EARG, "usage.value", "", "--level is \"%s\", expected must, should or all",
+    return nb_fail(err, NB_EARG, "arg.value", "", "--level is \"%s\", expected must, should or all",
                    nb_esc(text, sizeof text, level, strlen(level)));
 }
 
@@ -88,7 +88,7 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
     if (rc != NB_OK || (rc = parse_level(level, &least, err)) != NB_OK)
         return rc;
     if (n_args != 1)
-        return nb_fail(err, NB_EARG, "usage.argument", "", "check needs one model: nibble check MODEL");
+        return nb_fail(err, NB_EARG, "arg.missing", "", "check needs one model: nibble check MODEL");
     report = nb_report_new();
     rc = report ? nb_cli_pool(cli, &pool, err) : nb_enomem(err, "the report");
     if (rc == NB_OK) {

@@ -63,8 +63,8 @@ static nb_status target(const char *to, nb_dtype *out, nb_err *err)
     if (*out == NB_DT_F16 || *out == NB_DT_BF16 || *out == NB_DT_F32)
         return NB_OK;
     if (!to)
-        return nb_fail(err, NB_EARG, "usage.missing", "", "--to is missing; expected f16, bf16 or f32");
-    return nb_fail(err, NB_EARG, "usage.value", "", "--to is \"%s\"; expected f16, bf16 or f32", nb_esc(esc, sizeof esc, to, strlen(to)));
+        return nb_fail(err, NB_EARG, "arg.missing", "", "--to is missing; expected f16, bf16 or f32");
+    return nb_fail(err, NB_EARG, "arg.value", "", "--to is \"%s\"; expected f16, bf16 or f32", nb_esc(esc, sizeof esc, to, strlen(to)));
 }
 
 static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
@@ -87,11 +87,11 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
     if (help)
         return NB_OK;
     if (rc == NB_OK && n != 1)
-        rc = nb_fail(err, NB_EARG, "usage.missing", "", "which model? usage: nibble %s", nb_cmd_convert.usage);
+        rc = nb_fail(err, NB_EARG, "arg.missing", "", "which model? usage: nibble %s", nb_cmd_convert.usage);
     if (rc == NB_OK)
         rc = target(to, &o.dtype, err);
     if (rc == NB_OK && !out)
-        rc = nb_fail(err, NB_EARG, "usage.missing", "", "-o DIR is missing");
+        rc = nb_fail(err, NB_EARG, "arg.missing", "", "-o DIR is missing");
     if (rc == NB_OK)
         rc = nb_cli_pool(cli, &pool, err);
     if (rc == NB_OK) {

@@ -159,14 +159,14 @@ static nb_status check_args(const eval_args *a, size_t n, nb_err *err)
     const int kinds = (a->text != NULL) + (a->ids != NULL) + (a->dump.ids != NULL);
 
     if (n == 0)
-        return nb_fail(err, NB_EARG, "usage.argument", "", "MODEL is missing; usage: nibble %s", nb_cmd_eval.usage);
+        return nb_fail(err, NB_EARG, "arg.missing", "", "MODEL is missing; usage: nibble %s", nb_cmd_eval.usage);
     if (kinds != 1)
-        return nb_fail(err, NB_EARG, "usage.argument", "", "give one of --text, --ids and --input-ids; usage: nibble %s",
+        return nb_fail(err, NB_EARG, "arg.missing", "", "give one of --text, --ids and --input-ids; usage: nibble %s",
                        nb_cmd_eval.usage);
     if ((a->dump.ids != NULL) != (a->dump.out != NULL))
-        return nb_fail(err, NB_EARG, "usage.argument", "", "--input-ids and --dump go together; usage: nibble %s", nb_cmd_eval.usage);
+        return nb_fail(err, NB_EARG, "arg.conflict", "", "--input-ids and --dump go together; usage: nibble %s", nb_cmd_eval.usage);
     if (a->dump.ids && a->ref)
-        return nb_fail(err, NB_EARG, "usage.argument", "", "--ref compares on --text or --ids");
+        return nb_fail(err, NB_EARG, "arg.conflict", "", "--ref compares on --text or --ids");
     return NB_OK;
 }
 

@@ -117,7 +117,7 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
     if (help)
         return NB_OK;
     if (rc == NB_OK && n != 1)
-        rc = nb_fail(err, NB_EARG, "usage.argument", "", "inspect needs one model: nibble inspect MODEL");
+        rc = nb_fail(err, NB_EARG, "arg.missing", "", "inspect needs one model: nibble inspect MODEL");
     if (rc == NB_OK)
         rc = nb_inspect_path(args[0], (size_t)context, &in, err);
     if (rc != NB_OK)

@@ -227,13 +227,13 @@ static nb_status load(run *r, const char *path, nb_err *err)
     nb_status rc = nb_cli_cpu(r->cli, &kern, err);
 
     if (rc == NB_OK && r->o.kv && strcmp(r->o.kv, "f16") != 0 && strcmp(r->o.kv, "f32") != 0)
-        rc = nb_fail(err, NB_EARG, "usage.value", "", "--kv is f16 or f32");
+        rc = nb_fail(err, NB_EARG, "arg.value", "", "--kv is f16 or f32");
     if (rc == NB_OK)
         rc = nb_cli_pool(r->cli, &r->pool, err);
     if (rc == NB_OK)
-        rc = nb_load_text(&r->l, path, err);
-    if (rc == NB_OK)
         rc = nb_load_store(&r->l, path, &r->cli->host, err);
+    if (rc == NB_OK)
+        rc = nb_load_text(&r->l, path, err);
     mo.kern = kern;
     mo.pool = eo.pool = r->pool;
     eo.kv_dtype = r->o.kv && strcmp(r->o.kv, "f32") == 0 ? NB_DT_F32 : NB_DT_F16;
@@ -308,10 +308,10 @@ static nb_status run_run(nb_cli *cli, int argc, char **argv, nb_err *err)
     if (help)
         return NB_OK;
     if (rc == NB_OK && n == 0)
-        rc = nb_fail(err, NB_EARG, "usage.argument", "", "MODEL is missing; usage: nibble %s", nb_cmd_run.usage);
+        rc = nb_fail(err, NB_EARG, "arg.missing", "", "MODEL is missing; usage: nibble %s", nb_cmd_run.usage);
     for (size_t i = 0; rc == NB_OK && i < r.o.stop.n; i++)
         if (!*r.o.stop.v[i])
-            rc = nb_fail(err, NB_EARG, "usage.value", "", "--stop is empty");
+            rc = nb_fail(err, NB_EARG, "arg.value", "", "--stop is empty");
     if (rc == NB_OK)
         rc = load(&r, args[0], err);
     if (rc == NB_OK)

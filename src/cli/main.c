@@ -1,10 +1,8 @@
 /* main.c - the program: command table, global help, errors and exit codes. One row per verb; the verb's own file does
  * the work. Exit codes: hardening 3.1. */
-#include <signal.h>
+#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "cli/cli.h"
@@ -44,11 +42,38 @@ static nb_status run_command(nb_cli *cli, const nb_cmd *cmd, int argc, char **ar
     return cmd->run(cli, argc, argv, err);
 }
 
+/* next: the word behind, NULL when there is none. */
+static nb_status unknown_verb(const char *verb, const char *next, nb_err *err)
+{
+    const nb_cmd *swapped = next ? find_command(next) : NULL;
+    const char *best = NULL;
+    size_t best_d = 4;
+    char esc[NB_ESC_CAP];
+
+    nb_esc(esc, sizeof esc, verb, strlen(verb));
+    if (verb[0] == '-')
+        return nb_fail(err, NB_EARG, "arg.verb", "", "\"%s\" comes before the verb; options go behind it: nibble VERB MODEL [options]",
+                       esc);
+    if (swapped)
+        return nb_fail(err, NB_EARG, "arg.verb", "", "no verb \"%s\"; the verb comes first: nibble %s %s", esc, next, esc);
+    for (size_t i = 0; i < NB_LEN(commands); i++) {
+        const size_t d = nb_cli_distance(verb, strlen(verb), commands[i]->name, strlen(commands[i]->name));
+        if (d < best_d) {
+            best_d = d;
+            best = commands[i]->name;
+        }
+    }
+    if (best)
+        return nb_fail(err, NB_EARG, "arg.verb", "", "no verb \"%s\"; did you mean %s?", esc, best);
+    return nb_fail(err, NB_EARG, "arg.verb", "", "no verb \"%s\"; nibble --help lists them", esc);
+}
+
 static nb_status dispatch(nb_cli *cli, int argc, char **argv, nb_err *err)
 {
+    char *page[] = { (char *)"--help", NULL };
     const char *verb = argc > 1 ? argv[1] : NULL;
+    const bool help = verb && strcmp(verb, "help") == 0;
     const nb_cmd *cmd;
-    char esc[NB_ESC_CAP];
 
     if (!verb) {
         print_help(stderr);
@@ -58,22 +83,29 @@ static nb_status dispatch(nb_cli *cli, int argc, char **argv, nb_err *err)
         printf("nibble %s\n", NB_VERSION);
         return NB_OK;
     }
-    if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || (strcmp(verb, "help") == 0 && argc == 2)) {
+    if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || (help && argc == 2)) {
         print_help(stdout);
         return NB_OK;
     }
-    if (strcmp(verb, "help") == 0) {
-        char *page[] = { (char *)"--help", NULL };
-        cmd = find_command(argv[2]);
-        if (cmd)
-            return run_command(cli, cmd, 1, page, err);
-        verb = argv[2];
-    }
-    cmd = find_command(verb);
+    cmd = find_command(help ? argv[2] : verb);
     if (!cmd)
-        return nb_fail(err, NB_EARG, "usage.verb", "", "no verb \"%s\"; nibble --help lists them",
-                       nb_esc(esc, sizeof esc, verb, strlen(verb)));
-    return run_command(cli, cmd, argc - 2, argv + 2, err);
+        return unknown_verb(help ? argv[2] : verb, help || argc < 3 ? NULL : argv[2], err);
+    return help ? run_command(cli, cmd, 1, page, err) : run_command(cli, cmd, argc - 2, argv + 2, err);
+}
+
+/* --errors has a say in how its own misspelled neighbours are reported. */
+static bool wants_json_errors(int argc, char **argv)
+{
+    bool json = false;
+
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *value = strncmp(argv[i], "--errors=", 9) == 0              ? argv[i] + 9
+                            : strcmp(argv[i], "--errors") == 0 && i + 1 < argc ? argv[i + 1]
+                                                                               : NULL;
+        if (value)
+            json = strcmp(value, "json") == 0;
+    }
+    return json;
 }
 
 int main(int argc, char **argv)
@@ -83,10 +115,15 @@ int main(int argc, char **argv)
     nb_status rc;
 
     nb_cli_setup(&cli);
+    cli.errors_json = wants_json_errors(argc, argv);
     rc = dispatch(&cli, argc, argv, &err);
     nb_cli_progress_end(&cli);
-    if (fflush(stdout) != 0 && rc == NB_OK)
-        rc = nb_fail(&err, NB_EWRITE, "out.stdout", "", "standard output cannot be written");
+    if ((fflush(stdout) != 0 || ferror(stdout)) && (rc == NB_OK || rc == NB_NO)) {
+        nb_err_clear(&err);
+        rc = nb_fail(&err, NB_EWRITE, "out.write", "", "standard output cannot be written: %s", strerror(errno));
+    }
+    if (nb_cli_pipe_gone())
+        return nb_cli_exit_code(rc);
     if (err.code != NB_OK)
         nb_cli_print_err(&cli, &err);
     else if (rc != NB_OK && rc != NB_NO && rc != NB_EARG)

@@ -45,8 +45,7 @@ static const nb_opt *find_opt(const nb_opt *opts, size_t n, const char *word, si
     return NULL;
 }
 
-/* Edit distance of two short words, rows of at most 40. */
-static size_t distance(const char *a, size_t na, const char *b, size_t nb)
+size_t nb_cli_distance(const char *a, size_t na, const char *b, size_t nb)
 {
     size_t row[41];
 
@@ -72,7 +71,7 @@ static void nearest(const nb_opt *opts, size_t n, const char *word, size_t len, 
     for (size_t i = 0; i < n; i++)
         for (const char *p = opts[i].name; *p;) {
             const size_t l = strcspn(p, ",");
-            const size_t d = distance(word, len, p, l);
+            const size_t d = nb_cli_distance(word, len, p, l);
             if (d < *best_d) {
                 *best_d = d;
                 *best = p;
@@ -98,6 +97,7 @@ static void print_page(const nb_cmd *cmd, const nb_opt *opts, size_t n, const nb
     if (n)
         putchar('\n');
     print_opts(common, COMMON);
+    puts("\nOf an option given twice the last one counts, unless it may be repeated.");
     if (cmd->help && *cmd->help)
         printf("\n%s\n", cmd->help);
 }
@@ -106,7 +106,7 @@ static nb_status bad_value(nb_err *err, const nb_opt *o, const char *value, cons
 {
     char esc[NB_ESC_CAP];
 
-    return nb_fail(err, NB_EARG, "usage.value", "", "%s is \"%s\", expected %s", o->name, nb_esc(esc, sizeof esc, value, strlen(value)),
+    return nb_fail(err, NB_EARG, "arg.value", "", "%s is \"%s\", expected %s", o->name, nb_esc(esc, sizeof esc, value, strlen(value)),
                    want);
 }
 
@@ -120,7 +120,7 @@ static nb_status store_value(const nb_opt *o, const char *value, nb_err *err)
         errno = 0;
         v = o->kind == NB_OPT_INT ? (double)strtoll(value, &end, 10) : strtod(value, &end);
         snprintf(want, sizeof want, o->kind == NB_OPT_INT ? "an integer from %.0f to %.0f" : "a number from %g to %g", o->min, o->max);
-        if (end == value || *end || errno || !(v >= o->min && v <= o->max))
+        if (end == value || *end || strspn(value, " \t\n\v\f\r") || errno || !(v >= o->min && v <= o->max))
             return bad_value(err, o, value, want);
         if (o->kind == NB_OPT_INT)
             *(int64_t *)o->to = strtoll(value, NULL, 10);
@@ -134,7 +134,7 @@ static nb_status store_value(const nb_opt *o, const char *value, nb_err *err)
     }
     nb_strlist *list = o->to;
     if (list->n == NB_LEN(list->v))
-        return nb_fail(err, NB_EARG, "usage.value", "", "%s is given more than %zu times", o->name, NB_LEN(list->v));
+        return nb_fail(err, NB_EARG, "arg.value", "", "%s is given more than %zu times", o->name, NB_LEN(list->v));
     list->v[list->n++] = value;
     return NB_OK;
 }
@@ -150,9 +150,16 @@ static nb_status unknown_option(const nb_opt *opts, size_t n, const nb_opt *comm
     nearest(common, COMMON, word, len, &best, &best_len, &best_d);
     nb_esc(esc, sizeof esc, word, len);
     if (best)
-        return nb_fail(err, NB_EARG, "usage.option", "", "%s has no option \"%s\"; did you mean %.*s?", cmd->name, esc, (int)best_len,
-                       best);
-    return nb_fail(err, NB_EARG, "usage.option", "", "%s has no option \"%s\"; nibble %s --help lists them", cmd->name, esc, cmd->name);
+        return nb_fail(err, NB_EARG, "arg.option", "", "%s has no option \"%s\"; did you mean %.*s?", cmd->name, esc, (int)best_len, best);
+    return nb_fail(err, NB_EARG, "arg.option", "", "%s has no option \"%s\"; nibble %s --help lists them", cmd->name, esc, cmd->name);
+}
+
+/* A word that is one of our options cannot be the value of the one before; --opt=--word gives such a value. */
+static bool is_option(const nb_opt *opts, size_t n, const nb_opt *common, const char *word)
+{
+    const size_t len = strcspn(word, "=");
+
+    return find_opt(opts, n, word, len) || find_opt(common, COMMON, word, len);
 }
 
 nb_status nb_cli_parse(nb_cli *cli, const nb_cmd *cmd, const nb_opt *opts, size_t n, int argc, char **argv, const char **args, size_t cap,
@@ -180,7 +187,7 @@ nb_status nb_cli_parse(nb_cli *cli, const nb_cmd *cmd, const nb_opt *opts, size_
         if (!dashed) {
             char esc[NB_ESC_CAP];
             if (*n_args == cap)
-                return nb_fail(err, NB_EARG, "usage.argument", "", "unexpected argument \"%s\"; usage: nibble %s",
+                return nb_fail(err, NB_EARG, "arg.extra", "", "unexpected argument \"%s\"; usage: nibble %s",
                                nb_esc(esc, sizeof esc, word, strlen(word)), cmd->usage);
             args[(*n_args)++] = word;
             continue;
@@ -192,12 +199,12 @@ nb_status nb_cli_parse(nb_cli *cli, const nb_cmd *cmd, const nb_opt *opts, size_
             return unknown_option(opts, n, common, cmd, word, len, err);
         if (o->kind == NB_OPT_FLAG) {
             if (word[len])
-                return nb_fail(err, NB_EARG, "usage.value", "", "%s takes no value", o->name);
+                return nb_fail(err, NB_EARG, "arg.value", "", "%s takes no value", o->name);
             *(bool *)o->to = true;
             continue;
         }
-        if (!word[len] && i + 1 == argc)
-            return nb_fail(err, NB_EARG, "usage.value", "", "%s needs a value (%s)", o->name, o->arg ? o->arg : "VALUE");
+        if (!word[len] && (i + 1 == argc || is_option(opts, n, common, argv[i + 1])))
+            return nb_fail(err, NB_EARG, "arg.value", "", "%s needs a value (%s)", o->name, o->arg ? o->arg : "VALUE");
         rc = store_value(o, word[len] ? word + len + 1 : argv[++i], err);
         if (rc != NB_OK)
             return rc;
@@ -207,7 +214,7 @@ nb_status nb_cli_parse(nb_cli *cli, const nb_cmd *cmd, const nb_opt *opts, size_
         return NB_NO;
     }
     if (errors && strcmp(errors, "json") != 0 && strcmp(errors, "text") != 0)
-        return nb_fail(err, NB_EARG, "usage.value", "", "--errors is text or json");
+        return nb_fail(err, NB_EARG, "arg.value", "", "--errors is text or json");
     cli->errors_json = errors && strcmp(errors, "json") == 0;
     cli->verbose = verbose;
     return NB_OK;

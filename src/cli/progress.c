@@ -1,6 +1,9 @@
 /* progress.c - terminal, log lines, progress, signals. stderr only: stdout is data. */
 #include "cli/progress.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,6 +23,21 @@ static void on_signal(int sig)
     caught = sig;
 }
 
+/* Nobody reads a pipe of ours. When it is stdout the work stops, in silence; stderr is not worth stopping for (CL-03, CL-04). */
+static void on_pipe(int sig)
+{
+    struct pollfd out = { .fd = 1, .events = POLLOUT };
+    const int saved = errno;
+
+    if (poll(&out, 1, 0) > 0 && out.revents & (POLLERR | POLLHUP)) {
+        if (caught == sig) /* still writing */
+            _exit(128 + sig);
+        if (!caught)
+            caught = sig;
+    }
+    errno = saved;
+}
+
 /* A mapped file that shrinks raises SIGBUS on the next read: one sentence and the code of a failed read (hardening 3.1). */
 static void on_bus(int sig)
 {
@@ -36,11 +54,56 @@ bool nb_cli_interrupted(void)
     return caught != 0;
 }
 
+bool nb_cli_pipe_gone(void)
+{
+    return caught == SIGPIPE;
+}
+
 int nb_cli_exit_code(nb_status rc)
 {
-    if (rc == NB_ECANCELED && caught)
+    if (caught == SIGPIPE || (rc == NB_ECANCELED && caught))
         return 128 + caught;
     return (int)rc;
+}
+
+/* ---- errors as JSON lines (hardening 3.2) ---- */
+
+static const char *const level_name[] = { [NB_LOG_ERROR] = "error", [NB_LOG_WARN] = "warning" };
+
+static nb_json *err_json(const nb_err *err)
+{
+    nb_json *o = nb_json_new_obj();
+
+    if (nb_json_set(o, "level", nb_json_new_str("error")) && nb_json_set(o, "class", nb_json_new_str(err->cls)) &&
+        nb_json_set(o, "exit", nb_json_new_int(err->code)) && nb_json_set(o, "file", nb_json_new_str(err->file)) &&
+        nb_json_set(o, "subject", nb_json_new_str(err->subject)) && nb_json_set(o, "rule", nb_json_new_str(err->rule)) &&
+        nb_json_set(o, "detail", nb_json_new_str(err->what)))
+        return o;
+    nb_json_free(o);
+    return NULL;
+}
+
+static nb_json *log_json(const char *level, const char *line)
+{
+    nb_json *o = nb_json_new_obj();
+
+    if (nb_json_set(o, "level", nb_json_new_str(level)) && nb_json_set(o, "detail", nb_json_new_str(line)))
+        return o;
+    nb_json_free(o);
+    return NULL;
+}
+
+/* Takes o, which may be NULL; false when there was no memory for it. */
+static bool print_json_line(nb_json *o)
+{
+    char *text = o ? nb_json_dump(o, 0, true) : NULL;
+    const bool ok = text != NULL;
+
+    if (ok)
+        fprintf(stderr, "%s\n", text);
+    nb_free(text);
+    nb_json_free(o);
+    return ok;
 }
 
 /* ---- host callbacks ---- */
@@ -66,12 +129,10 @@ static void host_log(void *user, nb_level level, const char *line)
     if ((level >= NB_LOG_INFO && cli->quiet) || (level == NB_LOG_DEBUG && cli->verbose == 0))
         return;
     clear_bar();
-    if (level == NB_LOG_WARN)
-        fprintf(stderr, "nibble: warning: %s\n", line);
-    else if (level == NB_LOG_ERROR)
-        fprintf(stderr, "nibble: error: %s\n", line);
-    else
+    if (level >= NB_LOG_INFO)
         fprintf(stderr, "%s\n", line);
+    else if (!cli->errors_json || !print_json_line(log_json(level_name[level], line)))
+        fprintf(stderr, "nibble: %s: %s\n", level_name[level], line);
 }
 
 static void put_amount(char *out, size_t cap, const nb_progress *p, uint64_t v)
@@ -134,12 +195,22 @@ void nb_cli_progress_end(const nb_cli *cli)
     bar.what = NULL;
 }
 
+/* A standard descriptor that is missing, so that no file of ours gets its number (CL-05). Output to a closed stdout must
+ * fail as a write, so that one is opened for reading. */
+static void fill_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) != fd)
+            _exit(NB_EINTERNAL);
+}
+
 void nb_cli_setup(nb_cli *cli)
 {
     const char *no_color = getenv("NO_COLOR");
     const char *term = getenv("TERM");
     struct sigaction sa;
 
+    fill_descriptors();
     cli->tty_err = isatty(2) && !(term && strcmp(term, "dumb") == 0);
     cli->color = cli->tty_err && !(no_color && *no_color);
     cli->host.log = host_log;
@@ -152,41 +223,21 @@ void nb_cli_setup(nb_cli *cli)
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
     sigaction(SIGHUP, &sa, NULL);
+    sa.sa_handler = on_pipe;
+    sigaction(SIGPIPE, &sa, NULL);
     sa.sa_handler = on_bus;
     sigaction(SIGBUS, &sa, NULL);
 }
 
 /* ---- output ---- */
 
-static nb_json *err_json(const nb_err *err)
-{
-    nb_json *o = nb_json_new_obj();
-    bool ok = nb_json_set(o, "level", nb_json_new_str("error")) && nb_json_set(o, "class", nb_json_new_str(err->cls)) &&
-              nb_json_set(o, "exit", nb_json_new_int(err->code)) && nb_json_set(o, "file", nb_json_new_str(err->file)) &&
-              nb_json_set(o, "subject", nb_json_new_str(err->subject)) && nb_json_set(o, "rule", nb_json_new_str(err->rule)) &&
-              nb_json_set(o, "detail", nb_json_new_str(err->what));
-
-    if (ok)
-        return o;
-    nb_json_free(o);
-    return NULL;
-}
-
 void nb_cli_print_err(const nb_cli *cli, const nb_err *err)
 {
     char line[2048];
 
     clear_bar();
-    if (cli->errors_json) {
-        nb_json *o = err_json(err);
-        char *text = o ? nb_json_dump(o, 0, true) : NULL;
-        if (text)
-            fprintf(stderr, "%s\n", text);
-        nb_free(text);
-        nb_json_free(o);
-        if (text)
-            return;
-    }
+    if (cli->errors_json && print_json_line(err_json(err)))
+        return;
     nb_err_format(err, line, sizeof line);
     fprintf(stderr, cli->color ? "nibble: \033[1;31merror:\033[0m %s\n" : "nibble: error: %s\n", line);
 }

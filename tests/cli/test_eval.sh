@@ -30,7 +30,7 @@ echo "ok exact-fp32 differs"
 
 code 12 "out.exists" "$NIBBLE" eval $model --input-ids $ids --dump "$TMP/d.safetensors"
 code 0 "" "$NIBBLE" eval $model --input-ids $ids --dump "$TMP/d.safetensors" --force
-code 2 "usage.argument" "$NIBBLE" eval $model --input-ids $ids
+code 2 "arg.conflict" "$NIBBLE" eval $model --input-ids $ids
 code 3 "error: " "$NIBBLE" eval "$TMP/none" --input-ids $ids --dump "$TMP/e.safetensors"
 code 3 "error: " "$NIBBLE" eval $model --input-ids "$TMP/none.safetensors" --dump "$TMP/e.safetensors"
 code 4 "ids.tensor" "$NIBBLE" eval $model --input-ids $ids:nothing --dump "$TMP/e.safetensors"
