@@ -118,10 +118,10 @@ static nb_status choose(nb_quantize_opts *o, const char *method, const char *rep
     if (strcmp(replay, "original") == 0)
         o->replay_original = true;
     else if (strcmp(replay, "quantized") != 0)
-        return nb_fail(err, NB_EARG, "usage.value", "", "--calib-replay takes quantized or original");
+        return nb_fail(err, NB_EARG, "arg.value", "", "--calib-replay takes quantized or original");
     o->scale_dtype = nb_dtype_from_name(scales);
     if (sym && asym)
-        return nb_fail(err, NB_EARG, "usage.value", "", "--sym and --asym exclude each other");
+        return nb_fail(err, NB_EARG, "arg.value", "", "--sym and --asym exclude each other");
     o->sym = sym;
     return NB_OK;
 }
@@ -129,7 +129,7 @@ static nb_status choose(nb_quantize_opts *o, const char *method, const char *rep
 static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
 {
     const char *method = "awq", *replay = "quantized", *scales = "f16", *out = NULL, *args[1];
-    int64_t bits = 4, group = 128, rows = 0, len = 0;
+    int64_t bits = 4, group = 128, rows = 0, len = 0, clip = 20;
     bool sym = false, asym = false, help;
     nb_quantize_opts o = { .host = &cli->host, .on_plan = on_plan, .on_row = on_row };
     nb_quantize_result res;
@@ -146,7 +146,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--calib-len", NB_OPT_INT, &len, 1, 1e6, "N", "tokens per row (all; 512 of a text)" },
         { "--calib-replay", NB_OPT_STR, &replay, 0, 0, "KIND", "what the next block sees: quantized (default) or original" },
         { "--awq-plain", NB_OPT_FLAG, &o.plain, 0, 0, NULL, "scales from activations alone" },
-        { "--no-clip", NB_OPT_FLAG, &o.no_clip, 0, 0, NULL, "no clip search" },
+        { "--awq-clip", NB_OPT_INT, &clip, 0, NB_AWQ_MAX_CLIPS, "N", "bounds tried per group (20; 10 as other programs, 0: no clipping)" },
         { "--scale-dtype", NB_OPT_STR, &scales, 0, 0, "TYPE", "f16 (default) or bf16" },
         { "-o,--output", NB_OPT_STR, &out, 0, 0, "OUT", "directory to write" },
         { "--force", NB_OPT_FLAG, &o.force, 0, 0, NULL, "replace OUT when it exists" },
@@ -156,11 +156,12 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
     if (help)
         return NB_OK;
     if (rc == NB_OK && (n == 0 || !out))
-        rc = nb_fail(err, NB_EARG, "usage.missing", "", n == 0 ? "which MODEL? nibble quantize --help" : "where to? give -o OUT");
+        rc = nb_fail(err, NB_EARG, "arg.missing", "", n == 0 ? "which MODEL? nibble quantize --help" : "where to? give -o OUT");
     if (rc == NB_OK)
         rc = choose(&o, method, replay, scales, sym, asym, err);
     o.bits = (unsigned)bits;
     o.group_size = group;
+    o.clip = (unsigned)clip;
     o.calib_rows = (size_t)rows;
     o.calib_len = (size_t)len;
     if (rc == NB_OK)

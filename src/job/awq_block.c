@@ -34,7 +34,7 @@ struct nb_awq_block {
 
 nb_grid nb_awq_grid(const nb_awq_opts *o, size_t k)
 {
-    return (nb_grid){ .g = o->group_size < 0 ? k : (size_t)o->group_size, .bits = o->bits, .sym = o->sym };
+    return (nb_grid){ .g = o->group_size < 0 ? k : (size_t)o->group_size, .bits = o->bits, .sym = o->sym, .stored = o->scale_dtype };
 }
 
 /* ---- sizes ---- */
@@ -86,7 +86,7 @@ void nb_awq_block_cost(const nb_plan *p, const nb_awq_opts *o, size_t rows, size
             size_t n, k;
             nb_plan_linear_size(p, (nb_role)r, &n, &k);
             layer += (double)n * (double)k;
-            weights += (double)n * (double)k * (o->clip && nb_role_clips((nb_role)r) ? 10.0 * (double)nb_awq_grid(o, k).g : 0.0);
+            weights += (double)n * (double)k * (nb_role_clips((nb_role)r) ? (double)o->clip * (double)nb_awq_grid(o, k).g : 0.0);
         }
     *macs = 2 * t * layer + weights + 3 * 512 * layer;
     for (size_t i = 0; i < n_groups; i++) {
@@ -668,7 +668,7 @@ static bool clips(const nb_awq_block *b, nb_role role)
         for (size_t j = 0; j < b->groups[i].g.n_roles; j++)
             if (b->groups[i].g.roles[j] == role && (b->groups[i].state == NB_FOLD_NO_LOSS || b->groups[i].state == NB_FOLD_CHANGES))
                 return false;
-    return b->o.clip && nb_role_clips(role);
+    return b->o.clip > 0 && nb_role_clips(role);
 }
 
 nb_status nb_awq_block_take(nb_awq_block *b, nb_role role, float **w, double *before, nb_err *err)
@@ -689,7 +689,7 @@ nb_status nb_awq_block_take(nb_awq_block *b, nb_role role, float **w, double *be
         return rc;
     fold_weights(b, role, b->w, false);
     if (clips(b, role))
-        rc = nb_awq_clip(b->pool, &grid, b->w, n, k, in->sample, in->k, b->cap.n_sample, g ? g->s : NULL, NULL, NULL, err);
+        rc = nb_awq_clip(b->pool, &grid, b->w, n, k, in->sample, in->k, b->cap.n_sample, g ? g->s : NULL, b->o.clip, NULL, NULL, err);
     *w = b->w;
     return rc;
 }

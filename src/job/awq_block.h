@@ -21,9 +21,11 @@
 typedef struct nb_awq_opts {
     unsigned bits;
     int64_t group_size; /* -1: per channel */
-    bool sym, plain, clip;
+    bool sym, plain;
+    unsigned clip;        /* candidates of the clip search, 0: none */
     bool replay_original; /* next block sees the outputs of unquantized ones */
-    nb_dtype norm_dtype;  /* folded norms are stored in this type            */
+    nb_dtype scale_dtype;
+    nb_dtype norm_dtype; /* folded norms are stored in this type            */
 } nb_awq_opts;
 
 typedef enum nb_fold_state { NB_FOLD_ON, NB_FOLD_NO_LOSS, NB_FOLD_CHANGES, NB_FOLD_BIAS } nb_fold_state;

@@ -102,6 +102,8 @@ static nb_status check_options(const nb_quantize_opts *o, nb_err *err)
         return nb_fail(err, NB_EUNSUPPORTED, "quantize.bits", "", "%u bits; AWQ GEMM is written with 4", o->bits);
     if (o->scale_dtype != NB_DT_F16 && o->scale_dtype != NB_DT_BF16)
         return nb_fail(err, NB_EARG, "quantize.scale_dtype", "", "scales are stored as f16 or bf16");
+    if (o->clip > NB_AWQ_MAX_CLIPS)
+        return nb_fail(err, NB_EARG, "arg.value", "", "at most %d clip candidates", NB_AWQ_MAX_CLIPS);
     if (o->method == NB_QUANT_AWQ && !o->calib)
         return nb_fail(err, NB_EARG, "quantize.calib", "", "AWQ needs calibration data: --calib FILE (text, or token ids as safetensors)");
     return NB_OK;
@@ -414,8 +416,9 @@ nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts
     j.awq = (nb_awq_opts){ .bits = o->bits,
                            .group_size = o->group_size,
                            .sym = o->sym,
+                           .scale_dtype = o->scale_dtype,
                            .plain = o->plain,
-                           .clip = !o->no_clip,
+                           .clip = o->clip,
                            .replay_original = o->replay_original };
     if (rc == NB_OK)
         rc = open_input(&j, model, err);

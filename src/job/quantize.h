@@ -53,7 +53,8 @@ typedef struct nb_quantize_opts {
     nb_dtype scale_dtype;         /* F16 or BF16 */
     const char *calib;            /* AWQ: text or ids, nb_calib_open */
     size_t calib_rows, calib_len; /* 0: default */
-    bool plain, no_clip, replay_original;
+    bool plain, replay_original;
+    unsigned clip; /* candidates of the clip search; NB_AWQ_CLIPS as the references, 0: none */
     bool force;
     const nb_kern *kern; /* NULL: best */
     nb_pool *pool;

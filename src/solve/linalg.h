@@ -22,8 +22,8 @@ double nb_dot64(const float *a, const float *b, size_t n);
 
 /* Relative output error of weights v[n][k] against w[n][k] on tokens x[t][ldx]: sum of ((v - w) x)² over sum of (w x)²; on
  * the weights themselves when x is NULL. 0 when both sums are 0. */
-nb_status nb_output_error(nb_pool *pool, const float *w, const float *v, size_t n, size_t k, const float *x, size_t ldx, size_t t, double *e,
-                          nb_err *err);
+nb_status nb_output_error(nb_pool *pool, const float *w, const float *v, size_t n, size_t k, const float *x, size_t ldx, size_t t,
+                          double *e, nb_err *err);
 
 /* Second moments of inputs: sum over tokens of x xᵀ. Products of NB_GRAM_CHUNK tokens in float32, chunks added in
  * float64 in the order given, so that the result does not depend on the thread count. The struct is the caller's. */

@@ -175,8 +175,8 @@ struct clip_ctx {
     size_t n, k, t, n_groups;
     float *x;       /* [t][k] scaled inputs                                                                */
     float *c;       /* [n_groups][g][g] second moments; NULL: few tokens, errors straight from x */
-    float *scratch; /* [threads][CLIP_ROWS * 10][g + max(g, t)] */
-    size_t wide;
+    float *scratch; /* [threads][CLIP_ROWS * steps][g + max(g, t)] */
+    size_t wide, steps;
     uint8_t *index;
     float *errors;
 };
@@ -196,22 +196,22 @@ static void clip_grams(void *user, size_t begin, size_t end, int thread)
     }
 }
 
-static float bound(float top, int i)
+static float bound(float top, size_t i, size_t steps)
 {
-    return top * (float)(1.0 - i / 20.0);
+    return top * (float)(1.0 - (double)i / (2.0 * (double)steps));
 }
 
-/* d[10][g] = rounding errors of one group for every candidate bound. Returns max |w|. */
-static float clip_errors(const nb_grid *grid, const float *w, float *d)
+/* d[steps][g] = rounding errors of one group for every candidate bound. Returns max |w|. */
+static float clip_errors(const nb_grid *grid, const float *w, size_t steps, float *d)
 {
     enum { TILE = 64 };
     float lo, hi, top, t[TILE];
 
     nb_grid_range(w, grid->g, &lo, &hi);
     top = -lo > hi ? -lo : hi;
-    for (int i = 0; i < NB_AWQ_CLIPS; i++) {
-        const float m = bound(top, i);
-        float s, z, *out = d + (size_t)i * grid->g;
+    for (size_t i = 0; i < steps; i++) {
+        const float m = bound(top, i, steps);
+        float s, z, *out = d + i * grid->g;
 
         nb_grid_fit(grid, lo < -m ? -m : lo > m ? m : lo, hi > m ? m : hi < -m ? -m : hi, &s, &z);
         for (size_t j0 = 0; j0 < grid->g; j0 += TILE) {
@@ -232,15 +232,15 @@ static void clip_rows(void *user, size_t begin, size_t end, int thread)
 {
     const struct clip_ctx *p = user;
     const size_t g = p->grid->g;
-    float *d = p->scratch + (size_t)thread * CLIP_ROWS * NB_AWQ_CLIPS * (g + p->wide), *e = d + (size_t)CLIP_ROWS * NB_AWQ_CLIPS * g;
+    float *d = p->scratch + (size_t)thread * CLIP_ROWS * p->steps * (g + p->wide), *e = d + CLIP_ROWS * p->steps * g;
     float top[CLIP_ROWS];
 
     for (size_t task = begin; task < end; task++) {
         const size_t j = task % p->n_groups, r0 = task / p->n_groups * CLIP_ROWS, rows = p->n - r0 < CLIP_ROWS ? p->n - r0 : CLIP_ROWS;
-        const size_t m = rows * NB_AWQ_CLIPS;
+        const size_t m = rows * p->steps;
 
         for (size_t r = 0; r < rows; r++)
-            top[r] = clip_errors(p->grid, p->w + (r0 + r) * p->k + j * g, d + r * NB_AWQ_CLIPS * g);
+            top[r] = clip_errors(p->grid, p->w + (r0 + r) * p->k + j * g, p->steps, d + r * p->steps * g);
         if (p->c)
             nb_gemm_nn(m, g, g, d, g, p->c + j * g * g, g, e, g);
         else
@@ -248,10 +248,10 @@ static void clip_rows(void *user, size_t begin, size_t end, int thread)
         for (size_t r = 0; r < rows; r++) {
             float *w = p->w + (r0 + r) * p->k + j * g;
             double least = INFINITY;
-            int win = 0;
+            size_t win = 0;
 
-            for (int i = 0; i < NB_AWQ_CLIPS; i++) {
-                const size_t row = r * NB_AWQ_CLIPS + (size_t)i;
+            for (size_t i = 0; i < p->steps; i++) {
+                const size_t row = r * p->steps + i;
                 const double loss =
                     p->c ? nb_dot64(d + row * g, e + row * g, g) : nb_dot64(e + row * p->t, e + row * p->t, p->t) / (double)p->t;
                 if (loss < least) {
@@ -259,12 +259,12 @@ static void clip_rows(void *user, size_t begin, size_t end, int thread)
                     win = i;
                 }
                 if (p->errors)
-                    p->errors[((size_t)i * p->n + r0 + r) * p->n_groups + j] = (float)loss;
+                    p->errors[(i * p->n + r0 + r) * p->n_groups + j] = (float)loss;
             }
             if (p->index)
                 p->index[(r0 + r) * p->n_groups + j] = (uint8_t)win;
             for (size_t i = 0; i < g; i++) {
-                const float m1 = bound(top[r], win);
+                const float m1 = bound(top[r], win, p->steps);
                 const float v = w[i] < -m1 ? -m1 : w[i];
                 w[i] = v > m1 ? m1 : v;
             }
@@ -273,10 +273,12 @@ static void clip_rows(void *user, size_t begin, size_t end, int thread)
 }
 
 nb_status nb_awq_clip(nb_pool *pool, const nb_grid *grid, float *w, size_t n, size_t k, const float *x, size_t ldx, size_t t,
-                      const float *s, uint8_t *index, float *errors, nb_err *err)
+                      const float *s, unsigned steps, uint8_t *index, float *errors, nb_err *err)
 {
     const size_t g = grid->g, n_groups = k / g, blocks = (n + CLIP_ROWS - 1) / CLIP_ROWS;
-    struct clip_ctx p = { .grid = grid, .w = w, .n = n, .k = k, .t = t, .n_groups = n_groups, .index = index, .errors = errors };
+    struct clip_ctx p = {
+        .grid = grid, .w = w, .n = n, .k = k, .t = t, .n_groups = n_groups, .steps = steps, .index = index, .errors = errors
+    };
     const bool gram = t >= g;
     nb_status rc = NB_OK;
 
@@ -288,7 +290,7 @@ nb_status nb_awq_clip(nb_pool *pool, const nb_grid *grid, float *w, size_t n, si
     p.wide = gram ? g : t;
     p.x = nb_alloc_array(t, k * sizeof *p.x);
     p.c = gram ? nb_alloc_array(k, g * sizeof *p.c) : NULL;
-    p.scratch = nb_alloc_array((size_t)nb_pool_threads(pool) * CLIP_ROWS * NB_AWQ_CLIPS, (g + p.wide) * sizeof *p.scratch);
+    p.scratch = nb_alloc_array((size_t)nb_pool_threads(pool) * CLIP_ROWS * steps, (g + p.wide) * sizeof *p.scratch);
     if (!p.x || !p.scratch || (gram && !p.c)) {
         rc = nb_enomem(err, "the clip search");
         goto done;

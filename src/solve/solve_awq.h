@@ -14,7 +14,7 @@
 #include "base/pool.h"
 #include "solve/solve_rtn.h"
 
-enum { NB_AWQ_RATIOS = 20, NB_AWQ_CLIPS = 10 };
+enum { NB_AWQ_RATIOS = 20, NB_AWQ_CLIPS = 10, NB_AWQ_MAX_CLIPS = 100 };
 
 /* sum[k] += |x[t][k]| over m tokens. Divide by the number of tokens for x_mean. */
 void nb_awq_xsum(nb_pool *pool, const float *x, size_t ldx, size_t m, size_t k, double *sum);
@@ -43,11 +43,11 @@ nb_status nb_awq_search(const float *x_mean, const float *w_mean, size_t k, bool
 nb_status nb_awq_gram_loss(nb_pool *pool, const nb_grid *grid, const float *w, const float *s, size_t n, size_t k, const float *c,
                            double *loss, nb_err *err);
 
-/* Clip search and clamp, in place. Candidate i bounds a group by m_i = max|w| (1 - i/20), i = 0..9; the first least mean of
- * (Σ x (w' - w))² over the given tokens wins, group by group.
+/* Clip search and clamp, in place. Candidate i of `steps` bounds a group by max|w| (1 - i/(2 steps)); the first least mean of
+ * (Σ x (w' - w))² over the given tokens wins, group by group. NB_AWQ_CLIPS steps are those of the references.
  *   x      [t][ldx] inputs of this linear; divided by s[k] first unless s is NULL
- *   index  [n][k/g] winning candidate, or NULL;  errors  [10][n][k/g], or NULL */
+ *   index  [n][k/g] winning candidate, or NULL;  errors  [steps][n][k/g], or NULL */
 nb_status nb_awq_clip(nb_pool *pool, const nb_grid *grid, float *w, size_t n, size_t k, const float *x, size_t ldx, size_t t,
-                      const float *s, uint8_t *index, float *errors, nb_err *err);
+                      const float *s, unsigned steps, uint8_t *index, float *errors, nb_err *err);
 
 #endif

@@ -23,6 +23,13 @@ static inline float clamp(float x, float lo, float hi)
     return x > hi ? hi : x;
 }
 
+static float stored(float s, nb_dtype t)
+{
+    if (t == NB_DT_F16)
+        return nb_f16_to_f32(nb_f32_to_f16(s));
+    return t == NB_DT_BF16 ? nb_bf16_to_f32(nb_f32_to_bf16(s)) : s;
+}
+
 void nb_grid_fit(const nb_grid *grid, float lo, float hi, float *s, float *z)
 {
     const float maxq = nb_grid_max(grid), half = (maxq + 1.0f) / 2.0f;
@@ -36,6 +43,7 @@ void nb_grid_fit(const nb_grid *grid, float lo, float hi, float *s, float *z)
         *s = (range < 1e-5f ? 1e-5f : range) / maxq;
         *z = clamp(-rne(lo / *s), 0.0f, maxq);
     }
+    *s = stored(*s, grid->stored);
 }
 
 void nb_grid_round(const nb_grid *grid, const float *restrict w, size_t n, float s, float z, float *restrict out)
@@ -149,13 +157,6 @@ struct final_ctx {
     nb_qlin *q;
 };
 
-static float stored(float s, nb_dtype t)
-{
-    if (t == NB_DT_F16)
-        return nb_f16_to_f32(nb_f32_to_f16(s));
-    return t == NB_DT_BF16 ? nb_bf16_to_f32(nb_f32_to_bf16(s)) : s;
-}
-
 static void final_rows(void *user, size_t begin, size_t end, int thread)
 {
     const struct final_ctx *c = user;
@@ -171,7 +172,6 @@ static void final_rows(void *user, size_t begin, size_t end, int thread)
 
             nb_grid_range(w, q->g, &lo, &hi);
             nb_grid_fit(c->grid, lo, hi, &s, &z);
-            s = stored(s, q->scale_dtype);
             q->scales[r * q->n_groups + j] = s;
             q->zeros[r * q->n_groups + j] = (uint8_t)z;
             for (size_t i = 0; i < q->g; i++) {
@@ -183,7 +183,8 @@ static void final_rows(void *user, size_t begin, size_t end, int thread)
 
 nb_status nb_rtn_quantize(nb_pool *pool, const nb_grid *grid, const float *w, nb_qlin *q, nb_err *err)
 {
-    struct final_ctx c = { .grid = grid, .w = w, .q = q };
+    const nb_grid own = { .g = grid->g, .bits = grid->bits, .sym = grid->sym, .stored = q->scale_dtype };
+    struct final_ctx c = { .grid = &own, .w = w, .q = q };
 
     nb_parallel_for(pool, q->n, 16, final_rows, &c);
     for (size_t i = 0; i < q->n * q->n_groups; i++)

@@ -20,10 +20,11 @@ typedef struct nb_grid {
     size_t g;      /* group size, divides k (k itself for per channel) */
     unsigned bits; /* 2..8                                             */
     bool sym;
+    nb_dtype stored; /* scales are rounded to F16 or BF16 before they are used; anything else: not rounded (as the references) */
 } nb_grid;
 
-/* The pieces, exposed for the clip search. maxq; smallest and largest of n >= 1 values; scale (not rounded) and zero of a
- * group whose values span [lo, hi]. */
+/* The pieces, exposed for the clip search. maxq; smallest and largest of n >= 1 values; scale and zero of a group whose
+ * values span [lo, hi]: the zero follows from the scale before it is rounded. */
 static inline float nb_grid_max(const nb_grid *grid)
 {
     return (float)((1u << grid->bits) - 1u);
@@ -37,8 +38,10 @@ void nb_grid_round(const nb_grid *grid, const float *restrict w, size_t n, float
 /* out[n][k] = PseudoQuant(w * s) / s, column k scaled by s[k]; s NULL: no scaling. out may be w. */
 void nb_rtn_pseudo(nb_pool *pool, const nb_grid *grid, const float *w, const float *s, size_t n, size_t k, float *out);
 
-/* Final quantization of w[q->n][q->k] into q (initialised for grid->g and grid->bits, all rows). The scale is rounded to
- * q->scale_dtype before the codes are computed. NB_ENUMERIC "num.scale_range" when a scale becomes 0 or Inf in that type. */
+/* Final quantization of w[q->n][q->k] into q (initialised for grid->g and grid->bits, all rows). Scales are rounded to
+ * q->scale_dtype before the codes are computed (spec quantizers 1). A search whose grid has the same `stored` type judges
+ * exactly these values; that matters after clipping, where both ends of a group sit on the tie of 7.5 steps and the
+ * rounding of the scale decides to which side they fall. NB_ENUMERIC "num.scale_range" when a scale becomes 0 or Inf. */
 nb_status nb_rtn_quantize(nb_pool *pool, const nb_grid *grid, const float *w, nb_qlin *q, nb_err *err);
 
 /* NB_ENUMERIC "num.nonfinite_weight" naming the first NaN or Inf and their count; NB_OK when all n values are finite. */

@@ -186,7 +186,7 @@ static void synthetic(void **state)
         const unsigned char *gi = golden_bytes(&g, name);
         snprintf(name, sizeof name, "awq.%s.codes", tag);
         check_codes(tag, &grid, w, n, k, gi, golden_bytes(&g, name), NULL);
-        assert_int_equal(nb_awq_clip(NULL, &grid, w, n, k, x, k, t, ref, index, errors, NULL), NB_OK);
+        assert_int_equal(nb_awq_clip(NULL, &grid, w, n, k, x, k, t, ref, NB_AWQ_CLIPS, index, errors, NULL), NB_OK);
         check_clip(tag, index, errors, n * k / 32, gi);
         nb_free(c);
         nb_free(ref);
@@ -313,8 +313,9 @@ static void layer_group(const golden *g, const char *tag, const nb_json *cfg, co
         if (gi) {
             uint8_t *index = nb_alloc(cells);
             float *errors = nb_alloc(NB_AWQ_CLIPS * cells * sizeof *errors);
-            assert_int_equal(
-                nb_awq_clip(NULL, &grid, w[i], n[i], k, x, k * (t / 512), (t + t / 512 - 1) / (t / 512), ref, index, errors, NULL), NB_OK);
+            assert_int_equal(nb_awq_clip(NULL, &grid, w[i], n[i], k, x, k * (t / 512), (t + t / 512 - 1) / (t / 512), ref, NB_AWQ_CLIPS,
+                                         index, errors, NULL),
+                             NB_OK);
             check_clip(tag, index, errors, cells, gi);
             nb_free(errors);
             nb_free(index);
@@ -383,7 +384,7 @@ static void page_values(void **state)
         assert_true(fabsf(s[i] - first[i]) < 1e-6f * 2);
     for (size_t i = 0; i < N * K; i++)
         w[i] *= s[i % K];
-    assert_int_equal(nb_awq_clip(NULL, &grid, w, N, K, x, K, T, s, index, NULL, NULL), NB_OK);
+    assert_int_equal(nb_awq_clip(NULL, &grid, w, N, K, x, K, T, s, NB_AWQ_CLIPS, index, NULL, NULL), NB_OK);
     for (size_t i = 0; i < N * 2; i++)
         hist[index[i]]++;
     assert_int_equal(hist[0], 94);
@@ -481,8 +482,8 @@ static void threads_and_forms(void **state)
 
     memcpy(a, w, sizeof a);
     memcpy(b, w, sizeof b);
-    assert_int_equal(nb_awq_clip(NULL, &grid, a, N, K, x, K, T, s, i1, e1, NULL), NB_OK);
-    assert_int_equal(nb_awq_clip(pool, &grid, b, N, K, x, K, T, s, i3, e3, NULL), NB_OK);
+    assert_int_equal(nb_awq_clip(NULL, &grid, a, N, K, x, K, T, s, NB_AWQ_CLIPS, i1, e1, NULL), NB_OK);
+    assert_int_equal(nb_awq_clip(pool, &grid, b, N, K, x, K, T, s, NB_AWQ_CLIPS, i3, e3, NULL), NB_OK);
     assert_memory_equal(a, b, sizeof a);
     assert_memory_equal(i1, i3, sizeof i1);
     assert_memory_equal(e1, e3, sizeof e1);
@@ -490,8 +491,8 @@ static void threads_and_forms(void **state)
     memcpy(x + 32 * K, x, 32 * K * sizeof *x);
     memcpy(a, w, sizeof a);
     memcpy(b, w, sizeof b);
-    assert_int_equal(nb_awq_clip(NULL, &grid, a, N, K, x, K, 32, s, i1, e1, NULL), NB_OK);
-    assert_int_equal(nb_awq_clip(NULL, &grid, b, N, K, x, K, 64, s, i3, e3, NULL), NB_OK);
+    assert_int_equal(nb_awq_clip(NULL, &grid, a, N, K, x, K, 32, s, NB_AWQ_CLIPS, i1, e1, NULL), NB_OK);
+    assert_int_equal(nb_awq_clip(NULL, &grid, b, N, K, x, K, 64, s, NB_AWQ_CLIPS, i3, e3, NULL), NB_OK);
     for (size_t i = 0; i < NB_LEN(e1); i++)
         assert_true(fabsf(e1[i] - e3[i]) <= 1e-4f * e3[i]);
     nb_pool_close(pool);
