@@ -95,11 +95,12 @@ NB_FORCE void att_tail(const nb_dtype bt, size_t mr, const float *const *a, cons
         }
 }
 
-/* Columns j .. j + n of the parts. */
-static void shift_parts(tile_part *to, const tile_part *from, int n_parts, size_t bytes)
+/* The parts from `bytes` into each row on; what is prefetched goes on where the columns before stopped. `step`: bytes read
+ * of each row. */
+static void shift_parts(tile_part *to, const tile_part *from, int n_parts, size_t bytes, size_t step)
 {
     for (int i = 0; i < n_parts; i++)
-        to[i] = (tile_part){ .b = from[i].b + bytes, .k = from[i].k, .ahead = from[i].ahead + bytes * from[i].k };
+        to[i] = (tile_part){ .b = from[i].b + bytes, .k = from[i].k, .ahead = from[i].ahead + bytes * from[i].k, .step = step };
 }
 
 /* mr rows times a matrix of n columns in one or two parts; its rows lie n elements apart. */
@@ -111,19 +112,19 @@ NB_FORCE void att_mul_of(const nb_dtype bt, size_t mr, const float *const *a, co
     size_t j = 0;
 
     for (; mr <= ATT_FEW && j + 2 * ATT_NV * VL <= n; j += 2 * ATT_NV * VL) {
-        shift_parts(here, part, n_parts, j * size);
+        shift_parts(here, part, n_parts, j * size, 2 * ATT_NV * VL * size);
         att_tile_few(bt, mr, a, here, n_parts, ldb, c + j, ldc, mode);
     }
     for (; j + ATT_NV * VL <= n; j += ATT_NV * VL) {
-        shift_parts(here, part, n_parts, j * size);
+        shift_parts(here, part, n_parts, j * size, ATT_NV * VL * size);
         att_tile(bt, ATT_NV, mr, a, here, n_parts, ldb, c + j, ldc, mode);
     }
     for (; j + VL <= n; j += VL) {
-        shift_parts(here, part, n_parts, j * size);
+        shift_parts(here, part, n_parts, j * size, VL * size);
         att_tile(bt, 1, mr, a, here, n_parts, ldb, c + j, ldc, mode);
     }
     if (j < n) {
-        shift_parts(here, part, n_parts, j * size);
+        shift_parts(here, part, n_parts, j * size, 0);
         att_tail(bt, mr, a, here, n_parts, ldb, c + j, ldc, mode, n - j);
     }
 }
@@ -140,22 +141,25 @@ static void att_mul(nb_dtype bt, size_t mr, const float *const *a, const tile_pa
 /* A page is read where it lies when few rows use it, else widened to f32 first. */
 static bool in_place(const rows *r)
 {
-    return r->t->kv_dtype == NB_DT_F32 || r->n <= ATT_MR;
+    return r->t->kv_dtype == NB_DT_F32 || r->n <= 2 * ATT_MR;
 }
 
-/* K or V of the page at position p as the tiles read it. ahead: the page read two pages later (V of p after K, K of the
- * next sub-tile after V), in the order of block_tile(). */
+/* K or V of the page at position p as the tiles read it, and what to prefetch meanwhile: the page read two pages later (V
+ * of p after K, K of the next sub-tile after V), in the order of block_tile(). */
 static tile_part open_page(const rows *r, bool values, size_t p)
 {
     const nb_attn *t = r->t;
     const unsigned char *page = nb_att_page(t, values ? t->v : t->k, p);
     const size_t next = values ? p + NB_ATT_SUB : p, n = NB_PAGE * t->d;
+    const unsigned char *ahead = next < r->limit ? nb_att_page(t, values ? t->k : t->v, next) : page;
     float *wide = r->wide + p % NB_ATT_SUB / NB_PAGE * n;
 
     if (in_place(r))
-        return (tile_part){ .b = page, .ahead = next < r->limit ? nb_att_page(t, values ? t->k : t->v, next) : page };
-    for (size_t i = 0; i < n; i += VL)
+        return (tile_part){ .b = page, .ahead = ahead };
+    for (size_t i = 0; i < n; i += VL) {
+        _mm_prefetch((const char *)ahead + 2 * i, _MM_HINT_T1);
         v_store(wide + i, v_widen(page + 2 * i, NB_DT_F16));
+    }
     return (tile_part){ .b = (const unsigned char *)wide, .ahead = (const unsigned char *)wide };
 }
 

@@ -26,6 +26,7 @@ typedef struct tile_part {
     const unsigned char *b;
     size_t k;
     const unsigned char *ahead;
+    size_t step; /* from one row's lines in `ahead` to the next's */
 } tile_part;
 
 /* b: n_parts parts, rows of `ldb` bytes, elements of type bt. near: prefetch into L1, else L2. mr, nv, bt and near must be
@@ -46,7 +47,7 @@ NB_FORCE void tile(const int mr, const int nv, const nb_dtype bt, const bool nea
     }
     for (const tile_part *p = part; p < part + n_parts; p++) {
         const unsigned char *b = p->b, *ahead = p->ahead;
-        const size_t k = p->k;
+        const size_t k = p->k, step = p->step;
         for (size_t x = 0; x < k; x++) {
             vf w[8];
             NB_UNROLL
@@ -66,7 +67,7 @@ NB_FORCE void tile(const int mr, const int nv, const nb_dtype bt, const bool nea
                     acc[i][v] = v_fma(w[v], s, acc[i][v]);
             }
             b += ldb;
-            ahead += (nv * bytes + 63) / 64 * 64;
+            ahead += step;
         }
         NB_UNROLL
         for (int i = 0; i < mr; i++)

@@ -7,6 +7,7 @@
 #include "kern/kern.h"
 
 #define NB_FORCE static inline __attribute__((always_inline))
+#define NB_APART __attribute__((noinline)) /* its loops need every register */
 
 enum {
     VL = 8,       /* floats of a register                                              */
