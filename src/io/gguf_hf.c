@@ -232,16 +232,16 @@ nb_status nb_gguf_config(const nb_store *store, nb_json **out, nb_err *err)
         return rc;
     o = nb_json_new_obj();
     cls = nb_json_new_arr();
-    ok = o && cls && nb_json_push(cls, nb_json_new_str(arch->cls));
-    ok = ok && nb_json_set(o, "architectures", cls) && nb_json_set(o, "model_type", nb_json_new_str(arch->model_type)) &&
+    ok = nb_json_set(o, "architectures", cls);
+    ok = nb_json_set(o, "rope_scaling", rope ? rope : nb_json_new_null()) && ok;
+    ok = ok && nb_json_push(cls, nb_json_new_str(arch->cls)) && nb_json_set(o, "model_type", nb_json_new_str(arch->model_type)) &&
          nb_json_set(o, "vocab_size", nb_json_new_int((int64_t)embd->shape[0])) &&
          nb_json_set(o, "hidden_size", nb_json_new_int(z.hidden)) && nb_json_set(o, "intermediate_size", nb_json_new_int(z.ff)) &&
          nb_json_set(o, "num_hidden_layers", nb_json_new_int(z.layers)) &&
          nb_json_set(o, "num_attention_heads", nb_json_new_int(z.heads)) && nb_json_set(o, "num_key_value_heads", nb_json_new_int(z.kv)) &&
          nb_json_set(o, "head_dim", nb_json_new_int(z.head_dim)) && nb_json_set(o, "max_position_embeddings", nb_json_new_int(z.context)) &&
          nb_json_set(o, "hidden_act", nb_json_new_str("silu")) && nb_json_set(o, "rms_norm_eps", nb_json_new_real(z.eps)) &&
-         nb_json_set(o, "rope_theta", nb_json_new_real(z.theta)) && nb_json_set(o, "rope_scaling", rope ? rope : nb_json_new_null()) &&
-         nb_json_set(o, "attention_bias", nb_json_new_bool(false)) &&
+         nb_json_set(o, "rope_theta", nb_json_new_real(z.theta)) && nb_json_set(o, "attention_bias", nb_json_new_bool(false)) &&
          nb_json_set(o, "tie_word_embeddings", nb_json_new_bool(!nb_store_find(s, "output.weight"))) && put_special(o, &ids);
     if (!ok) {
         nb_json_free(o);
@@ -315,23 +315,22 @@ static nb_json *byte_level(bool regex)
 static nb_json *pre_tokenizer(const pre_row *row)
 {
     nb_json *o = nb_json_new_obj(), *list = nb_json_new_arr();
-    bool ok = o && list;
+    bool ok = nb_json_set(o, "pretokenizers", list); /* parts hang on the tree before they are filled: one free then does */
 
-    if (row->digits) {
+    ok = ok && nb_json_set(o, "type", nb_json_new_str("Sequence"));
+    if (ok && row->digits) {
         nb_json *d = nb_json_new_obj();
-        ok = ok && d && nb_json_set(d, "type", nb_json_new_str("Digits")) && nb_json_set(d, "individual_digits", nb_json_new_bool(true)) &&
-             nb_json_push(list, d);
+        ok = nb_json_push(list, d) && nb_json_set(d, "type", nb_json_new_str("Digits")) &&
+             nb_json_set(d, "individual_digits", nb_json_new_bool(true));
     }
-    for (size_t i = 0; i < NB_LEN(row->split) && row->split[i]; i++) {
-        nb_json *d = nb_json_new_obj(), *re = nb_json_new_obj();
-        ok = ok && d && re && nb_json_set(re, "Regex", nb_json_new_str(row->split[i])) &&
-             nb_json_set(d, "type", nb_json_new_str("Split")) && nb_json_set(d, "pattern", re) &&
-             nb_json_set(d, "behavior", nb_json_new_str("Isolated")) && nb_json_set(d, "invert", nb_json_new_bool(false)) &&
-             nb_json_push(list, d);
+    for (size_t i = 0; ok && i < NB_LEN(row->split) && row->split[i]; i++) {
+        nb_json *d = nb_json_new_obj(), *re;
+        ok = nb_json_push(list, d) && nb_json_set(d, "type", nb_json_new_str("Split"));
+        re = ok ? nb_json_new_obj() : NULL;
+        ok = ok && nb_json_set(d, "pattern", re) && nb_json_set(re, "Regex", nb_json_new_str(row->split[i])) &&
+             nb_json_set(d, "behavior", nb_json_new_str("Isolated")) && nb_json_set(d, "invert", nb_json_new_bool(false));
     }
-    ok = ok && nb_json_push(list, byte_level(!row->split[0])) && nb_json_set(o, "type", nb_json_new_str("Sequence")) &&
-         nb_json_set(o, "pretokenizers", list);
-    if (ok)
+    if (ok && nb_json_push(list, byte_level(!row->split[0])))
         return o;
     nb_json_free(o);
     return NULL;
@@ -340,19 +339,22 @@ static nb_json *pre_tokenizer(const pre_row *row)
 /* One element of a template: a special token, or the text itself. */
 static bool push_piece(nb_json *list, const char *kind, const char *id)
 {
-    nb_json *in = nb_json_new_obj(), *o = nb_json_new_obj();
+    nb_json *o = nb_json_new_obj(), *in;
+    bool ok = nb_json_push(list, o);
 
-    return in && o && nb_json_set(in, "id", nb_json_new_str(id)) && nb_json_set(in, "type_id", nb_json_new_int(0)) &&
-           nb_json_set(o, kind, in) && nb_json_push(list, o);
+    in = ok ? nb_json_new_obj() : NULL;
+    return ok && nb_json_set(o, kind, in) && nb_json_set(in, "id", nb_json_new_str(id)) && nb_json_set(in, "type_id", nb_json_new_int(0));
 }
 
 static bool put_token(nb_json *specials, const char *text, int64_t id)
 {
-    nb_json *o = nb_json_new_obj(), *ids = nb_json_new_arr(), *tokens = nb_json_new_arr();
+    nb_json *o = nb_json_new_obj(), *list;
+    bool ok = nb_json_set(specials, text, o) && nb_json_set(o, "id", nb_json_new_str(text));
 
-    return o && ids && tokens && nb_json_push(ids, nb_json_new_int(id)) && nb_json_push(tokens, nb_json_new_str(text)) &&
-           nb_json_set(o, "id", nb_json_new_str(text)) && nb_json_set(o, "ids", ids) && nb_json_set(o, "tokens", tokens) &&
-           nb_json_set(specials, text, o);
+    list = ok ? nb_json_new_arr() : NULL;
+    ok = ok && nb_json_set(o, "ids", list) && nb_json_push(list, nb_json_new_int(id));
+    list = ok ? nb_json_new_arr() : NULL;
+    return ok && nb_json_set(o, "tokens", list) && nb_json_push(list, nb_json_new_str(text));
 }
 
 /* [BOS] text [EOS] as add_bos_token and add_eos_token say. */
@@ -367,14 +369,15 @@ static nb_json *post_processor(const char *bos, int64_t bos_id, const char *eos,
     list = nb_json_new_arr();
     pair = nb_json_new_arr();
     specials = nb_json_new_obj();
-    ok = o && list && pair && specials;
+    ok = nb_json_set(o, "type", nb_json_new_str("TemplateProcessing"));
+    ok = nb_json_set(o, "single", list) && ok; /* each is owned by the tree, or freed, before the next line */
+    ok = nb_json_set(o, "pair", pair) && ok;
+    ok = nb_json_set(o, "special_tokens", specials) && ok;
     if (ok && bos)
         ok = push_piece(list, "SpecialToken", bos) && push_piece(pair, "SpecialToken", bos) && put_token(specials, bos, bos_id);
     ok = ok && push_piece(list, "Sequence", "A") && push_piece(pair, "Sequence", "A") && push_piece(pair, "Sequence", "B");
     if (ok && eos)
         ok = push_piece(list, "SpecialToken", eos) && push_piece(pair, "SpecialToken", eos) && put_token(specials, eos, eos_id);
-    ok = ok && nb_json_set(o, "type", nb_json_new_str("TemplateProcessing")) && nb_json_set(o, "single", list) &&
-         nb_json_set(o, "pair", pair) && nb_json_set(o, "special_tokens", specials);
     if (ok)
         return o;
     nb_json_free(o);
@@ -466,11 +469,13 @@ static bool is_added(const vocab *v, size_t id, bool *special)
     return *special || t == 4;
 }
 
-static nb_json *added_token(const char *text, bool special)
+/* id below 0: none, where the key says it. */
+static nb_json *added_token(const char *text, bool special, int64_t id)
 {
     nb_json *o = nb_json_new_obj();
+    bool ok = id < 0 || nb_json_set(o, "id", nb_json_new_int(id));
 
-    if (o && nb_json_set(o, "content", nb_json_new_str(text)) && nb_json_set(o, "single_word", nb_json_new_bool(false)) &&
+    if (ok && nb_json_set(o, "content", nb_json_new_str(text)) && nb_json_set(o, "single_word", nb_json_new_bool(false)) &&
         nb_json_set(o, "lstrip", nb_json_new_bool(false)) && nb_json_set(o, "rstrip", nb_json_new_bool(false)) &&
         nb_json_set(o, "normalized", nb_json_new_bool(false)) && nb_json_set(o, "special", nb_json_new_bool(special)))
         return o;
@@ -478,83 +483,75 @@ static nb_json *added_token(const char *text, bool special)
     return NULL;
 }
 
-static nb_status bpe_model(const vocab *v, nb_json **out, nb_err *err)
+static nb_status bpe_model(const vocab *v, nb_json *o, nb_err *err)
 {
-    nb_json *o = nb_json_new_obj(), *words = nb_json_new_obj();
-    bool ok = o && words;
+    nb_json *words;
+    bool ok = nb_json_set(o, "type", nb_json_new_str("BPE")) && nb_json_set(o, "dropout", nb_json_new_null()) &&
+              nb_json_set(o, "unk_token", nb_json_new_null()) && nb_json_set(o, "continuing_subword_prefix", nb_json_new_null()) &&
+              nb_json_set(o, "end_of_word_suffix", nb_json_new_null()) && nb_json_set(o, "fuse_unk", nb_json_new_bool(false)) &&
+              nb_json_set(o, "byte_fallback", nb_json_new_bool(false)) &&
+              nb_json_set(o, "ignore_merges", nb_json_new_bool(v->pre->ignore_merges));
 
-    *out = o;
+    words = ok ? nb_json_new_obj() : NULL;
+    ok = ok && nb_json_set(o, "vocab", words);
     for (size_t i = 0; ok && i < nb_json_len(v->tokens); i++) {
         const char *t = nb_json_str(nb_json_at(v->tokens, i), "");
         if (nb_json_get(words, t)) {
-            nb_json_free(words);
             nb_fail(err, NB_EFORMAT, "tok.duplicate", "", "token %zu is the same text as an earlier one", i);
             nb_err_at(err, NULL, t);
             return NB_EFORMAT;
         }
         ok = nb_json_set(words, t, nb_json_new_int((int64_t)i));
     }
-    ok = ok && nb_json_set(o, "type", nb_json_new_str("BPE")) && nb_json_set(o, "dropout", nb_json_new_null()) &&
-         nb_json_set(o, "unk_token", nb_json_new_null()) && nb_json_set(o, "continuing_subword_prefix", nb_json_new_null()) &&
-         nb_json_set(o, "end_of_word_suffix", nb_json_new_null()) && nb_json_set(o, "fuse_unk", nb_json_new_bool(false)) &&
-         nb_json_set(o, "byte_fallback", nb_json_new_bool(false)) &&
-         nb_json_set(o, "ignore_merges", nb_json_new_bool(v->pre->ignore_merges)) && nb_json_set(o, "vocab", words) &&
-         nb_json_set(o, "merges", nb_json_copy(v->merges));
+    ok = ok && nb_json_set(o, "merges", nb_json_copy(v->merges));
     return ok ? NB_OK : nb_enomem(err, "tokenizer.json");
+}
+
+static nb_status fill_tokenizer(const vocab *v, nb_json *o, nb_err *err)
+{
+    nb_json *added, *nfc = NULL, *model;
+    bool special, ok = nb_json_set(o, "version", nb_json_new_str("1.0")) && nb_json_set(o, "truncation", nb_json_new_null()) &&
+                       nb_json_set(o, "padding", nb_json_new_null());
+
+    added = ok ? nb_json_new_arr() : NULL;
+    ok = ok && nb_json_set(o, "added_tokens", added);
+    for (size_t i = 0; ok && i < nb_json_len(v->tokens); i++) {
+        if (is_added(v, i, &special))
+            ok = nb_json_push(added, added_token(token(v, (int64_t)i), special, (int64_t)i));
+    }
+    if (ok && v->pre->nfc) {
+        nfc = nb_json_new_obj();
+        ok = nb_json_set(o, "normalizer", nfc) && nb_json_set(nfc, "type", nb_json_new_str("NFC"));
+    } else if (ok) {
+        ok = nb_json_set(o, "normalizer", nb_json_new_null());
+    }
+    ok = ok && nb_json_set(o, "pre_tokenizer", pre_tokenizer(v->pre)) &&
+         nb_json_set(
+             o, "post_processor",
+             post_processor(v->add_bos ? token(v, v->ids.bos) : NULL, v->ids.bos, v->add_eos ? token(v, v->ids.eos) : NULL, v->ids.eos)) &&
+         nb_json_set(o, "decoder", byte_level(true));
+    model = ok ? nb_json_new_obj() : NULL;
+    if (!ok || !nb_json_set(o, "model", model))
+        return nb_enomem(err, "tokenizer.json");
+    return bpe_model(v, model, err);
 }
 
 static nb_status tokenizer_json(const nb_store *s, nb_json **out, nb_err *err)
 {
     vocab v = { 0 };
-    nb_json *o, *added, *model = NULL, *nfc = NULL;
-    bool ok, special;
+    nb_json *o;
     nb_status rc = read_vocab(s, &v, err);
 
     *out = NULL;
     if (rc != NB_OK)
         return rc;
-    rc = bpe_model(&v, &model, err);
-    if (rc != NB_OK) {
-        nb_json_free(model);
-        return rc;
-    }
     o = nb_json_new_obj();
-    added = nb_json_new_arr();
-    ok = o && added;
-    for (size_t i = 0; ok && i < nb_json_len(v.tokens); i++) {
-        if (is_added(&v, i, &special)) {
-            nb_json *a = nb_json_new_obj(), *t = added_token(token(&v, (int64_t)i), special);
-            const char *key;
-            ok = a && t && nb_json_set(a, "id", nb_json_new_int((int64_t)i));
-            for (size_t k = 0; ok && k < nb_json_len(t); k++) {
-                const nb_json *m = nb_json_member(t, k, &key);
-                ok = nb_json_set(a, key, nb_json_copy(m));
-            }
-            nb_json_free(t);
-            ok = ok && nb_json_push(added, a);
-        }
-    }
-    if (v.pre->nfc) {
-        nfc = nb_json_new_obj();
-        ok = ok && nfc && nb_json_set(nfc, "type", nb_json_new_str("NFC"));
-    }
-    ok = ok && nb_json_set(o, "version", nb_json_new_str("1.0")) && nb_json_set(o, "truncation", nb_json_new_null()) &&
-         nb_json_set(o, "padding", nb_json_new_null()) && nb_json_set(o, "added_tokens", added) &&
-         nb_json_set(o, "normalizer", nfc ? nfc : nb_json_new_null()) && nb_json_set(o, "pre_tokenizer", pre_tokenizer(v.pre)) &&
-         nb_json_set(
-             o, "post_processor",
-             post_processor(v.add_bos ? token(&v, v.ids.bos) : NULL, v.ids.bos, v.add_eos ? token(&v, v.ids.eos) : NULL, v.ids.eos)) &&
-         nb_json_set(o, "decoder", byte_level(true));
-    if (ok)
-        ok = nb_json_set(o, "model", model);
+    rc = o ? fill_tokenizer(&v, o, err) : nb_enomem(err, "tokenizer.json");
+    if (rc == NB_OK)
+        *out = o;
     else
-        nb_json_free(model);
-    if (!ok) {
         nb_json_free(o);
-        return nb_enomem(err, "tokenizer.json");
-    }
-    *out = o;
-    return NB_OK;
+    return rc;
 }
 
 /* ---- tokenizer_config.json, generation_config.json ---- */
@@ -573,17 +570,16 @@ static nb_status tokenizer_config(const nb_store *s, nb_json **out, nb_err *err)
     if (rc != NB_OK)
         return rc;
     o = nb_json_new_obj();
-    decoder = nb_json_new_obj();
-    ok = o && decoder;
+    ok = nb_json_set(o, "add_bos_token", nb_json_new_bool(v.add_bos)) && nb_json_set(o, "add_eos_token", nb_json_new_bool(v.add_eos));
+    decoder = ok ? nb_json_new_obj() : NULL;
+    ok = ok && nb_json_set(o, "added_tokens_decoder", decoder);
     for (size_t i = 0; ok && i < nb_json_len(v.tokens); i++) {
         char id[24];
         if (!is_added(&v, i, &special))
             continue;
         snprintf(id, sizeof id, "%zu", i);
-        ok = nb_json_set(decoder, id, added_token(token(&v, (int64_t)i), special));
+        ok = nb_json_set(decoder, id, added_token(token(&v, (int64_t)i), special, -1));
     }
-    ok = ok && nb_json_set(o, "add_bos_token", nb_json_new_bool(v.add_bos)) &&
-         nb_json_set(o, "add_eos_token", nb_json_new_bool(v.add_eos)) && nb_json_set(o, "added_tokens_decoder", decoder);
     if (ok && v.ids.bos >= 0)
         ok = nb_json_set(o, "bos_token", nb_json_new_str(token(&v, v.ids.bos)));
     if (ok && v.ids.eos >= 0)

@@ -269,14 +269,16 @@ static nb_json *number(uint64_t v)
 
 static bool put_tables(nb_json *o, const nb_inspect *in)
 {
-    nb_json *types = nb_json_new_arr(), *notes = nb_json_new_arr();
-    bool ok = types && notes && nb_json_set(o, "types", types) && nb_json_set(o, "notes", notes);
+    nb_json *types = nb_json_new_arr(), *notes;
+    bool ok = nb_json_set(o, "types", types);
 
     for (size_t i = 0; ok && i < in->n_types; i++) {
         nb_json *t = nb_json_new_obj();
-        ok = t && nb_json_set(t, "type", nb_json_new_str(in->types[i].name)) && nb_json_set(t, "tensors", number(in->types[i].n_tensors)) &&
-             nb_json_set(t, "bytes", number(in->types[i].n_bytes)) && nb_json_push(types, t);
+        ok = nb_json_push(types, t) && nb_json_set(t, "type", nb_json_new_str(in->types[i].name)) &&
+             nb_json_set(t, "tensors", number(in->types[i].n_tensors)) && nb_json_set(t, "bytes", number(in->types[i].n_bytes));
     }
+    notes = ok ? nb_json_new_arr() : NULL;
+    ok = ok && nb_json_set(o, "notes", notes);
     for (size_t i = 0; ok && i < in->n_notes; i++)
         ok = nb_json_push(notes, nb_json_new_str(in->notes[i]));
     return ok;

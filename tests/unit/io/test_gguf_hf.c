@@ -246,7 +246,7 @@ static void pre_names(void **state)
         variant v = good;
         nb_err err = { 0 };
         nb_hfdir *d;
-        nb_json *t;
+        nb_json *t = NULL;
         const char *p;
         size_t n;
         v.pre = names[i];
@@ -261,10 +261,44 @@ static void pre_names(void **state)
     }
 }
 
+/* Every allocation fails once: NB_ENOMEM or success, and nothing leaks. */
+static void allocations(void **state)
+{
+    static const char *const names[] = { "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json" };
+    variant v = good;
+    const char *path;
+    bool failed = true;
+
+    (void)state;
+    v.pre = "qwen2";
+    v.add_bos = 1;
+    path = model_file(&v);
+    for (uint64_t i = 1; failed && i < 20000; i++) {
+        nb_err err = { 0 };
+        nb_hfdir *d = NULL;
+        nb_store *s = NULL;
+        nb_status rc;
+        const char *p;
+        size_t n;
+        nb_mem_fail_at(i);
+        rc = nb_open(path, &s, &err);
+        if (rc == NB_OK)
+            rc = nb_hfdir_open(path, &d, &err);
+        for (size_t k = 0; k < NB_LEN(names) && rc == NB_OK; k++)
+            rc = nb_hfdir_file(d, names[k], &p, &n, &err);
+        failed = nb_mem_fail_at(0) >= i;
+        if (rc != NB_OK && rc != NB_ENOMEM)
+            fail_msg("allocation %llu: %d %s: %s", (unsigned long long)i, (int)rc, err.cls, err.what);
+        nb_hfdir_close(d);
+        nb_store_close(s);
+    }
+    assert_false(failed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(names_and_rows), cmocka_unit_test(small_files), cmocka_unit_test(config_rows),
-                                        cmocka_unit_test(tensor_rows), cmocka_unit_test(pre_names) };
+                                        cmocka_unit_test(tensor_rows),    cmocka_unit_test(pre_names),   cmocka_unit_test(allocations) };
 
     return cmocka_run_group_tests(tests, NULL, scratch_remove);
 }
