@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "engine/kv.h"
 
+enum { DEFAULT_CHUNK = 512 };
+
 typedef struct seq {
     struct seq *next;
     uint64_t id;
@@ -73,29 +75,26 @@ static nb_status alloc_step(nb_engine *e, nb_err *err)
     return NB_OK;
 }
 
-nb_status nb_engine_open(nb_model *m, const nb_engine_opts *o, nb_engine **out, nb_err *err)
+nb_status nb_engine_open_exec(nb_exec *x, size_t vocab, size_t context, size_t n_pages, const nb_engine_opts *o, nb_engine **out,
+                              nb_err *err)
 {
-    const nb_config *c = nb_model_config(m);
     nb_engine *e = nb_calloc(1, sizeof *e);
-    nb_exec_opts xo = { .pool = o->pool, .exact_fp32 = o->exact_fp32 };
     nb_status rc;
 
     *out = NULL;
-    if (!e)
+    if (!e) {
+        nb_exec_close(x);
         return nb_enomem(err, "the engine");
+    }
+    e->exec = x;
+    e->vocab = vocab;
+    e->context = context;
     e->max_batch = o->max_batch ? o->max_batch : 1;
-    e->chunk = o->chunk ? o->chunk : 512;
+    e->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
     e->max_m = e->max_batch + e->chunk;
-    e->vocab = c->vocab;
-    xo.kv_dtype = o->kv_dtype ? o->kv_dtype : NB_DT_F16;
-    e->context = choose_context(c, o, xo.kv_dtype, e->max_batch);
-    xo.max_m = e->max_m;
-    xo.n_pages = e->max_batch * ((e->context + NB_PAGE - 1) / NB_PAGE);
-    rc = nb_exec_cpu_open(m, &xo, &e->exec, err);
+    rc = nb_kv_init(&e->kv, n_pages, err);
     if (rc == NB_OK)
-        rc = nb_kv_init(&e->kv, xo.n_pages, err);
-    if (rc == NB_OK)
-        rc = nb_sampler_open(e->vocab, &e->sampler, err);
+        rc = nb_sampler_open(vocab, &e->sampler, err);
     if (rc == NB_OK)
         rc = alloc_step(e, err);
     if (rc != NB_OK) {
@@ -104,6 +103,22 @@ nb_status nb_engine_open(nb_model *m, const nb_engine_opts *o, nb_engine **out, 
     }
     *out = e;
     return NB_OK;
+}
+
+nb_status nb_engine_open(nb_model *m, const nb_engine_opts *o, nb_engine **out, nb_err *err)
+{
+    const nb_config *c = nb_model_config(m);
+    const size_t max_batch = o->max_batch ? o->max_batch : 1;
+    nb_exec_opts xo = { .pool = o->pool, .exact_fp32 = o->exact_fp32, .kv_dtype = o->kv_dtype ? o->kv_dtype : NB_DT_F16 };
+    const size_t context = choose_context(c, o, xo.kv_dtype, max_batch);
+    nb_exec *x;
+    nb_status rc;
+
+    *out = NULL;
+    xo.max_m = max_batch + (o->chunk ? o->chunk : DEFAULT_CHUNK);
+    xo.n_pages = max_batch * ((context + NB_PAGE - 1) / NB_PAGE);
+    rc = nb_exec_cpu_open(m, &xo, &x, err);
+    return rc == NB_OK ? nb_engine_open_exec(x, c->vocab, context, xo.n_pages, o, out, err) : rc;
 }
 
 static void free_seq(nb_engine *e, seq *s)
@@ -195,6 +210,11 @@ void nb_engine_cancel(nb_engine *e, uint64_t id)
 bool nb_engine_idle(const nb_engine *e)
 {
     return e->first == NULL;
+}
+
+size_t nb_engine_free_pages(const nb_engine *e)
+{
+    return e->kv.n_free;
 }
 
 uint64_t nb_engine_kv_bytes(const nb_engine *e)

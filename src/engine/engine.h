@@ -49,6 +49,10 @@ typedef struct nb_engine_opts {
 } nb_engine_opts;
 
 nb_status nb_engine_open(nb_model *m, const nb_engine_opts *o, nb_engine **out, nb_err *err);
+/* The same over any executor with n_pages pages and room for max_batch + chunk rows; the engine owns x from here on, also on
+ * failure. */
+nb_status nb_engine_open_exec(nb_exec *x, size_t vocab, size_t context, size_t n_pages, const nb_engine_opts *o, nb_engine **out,
+                              nb_err *err);
 void nb_engine_close(nb_engine *e);
 nb_status nb_engine_add(nb_engine *e, const nb_request *r, uint64_t *id, nb_err *err); /* NB_ELIMIT when it cannot ever fit */
 void nb_engine_cancel(nb_engine *e, uint64_t id);
@@ -59,6 +63,7 @@ size_t nb_engine_context(const nb_engine *e); /* longest prompt + answer of this
 nb_status nb_engine_step(nb_engine *e, nb_event *ev, size_t cap, size_t *n, nb_err *err);
 bool nb_engine_idle(const nb_engine *e);
 uint64_t nb_engine_kv_bytes(const nb_engine *e);
+size_t nb_engine_free_pages(const nb_engine *e); /* pages nobody holds */
 
 /* sampler.c: logits -> id. The order of steps is vLLM's (spec serving 5.2): repetition penalty, greedy or temperature,
  * min_p, top_k, top_p, draw. The draw is Philox with key = seed, counter = index of the token in its answer (SMP-6), so it

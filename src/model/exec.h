@@ -66,4 +66,21 @@ nb_status nb_exec_span(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, 
 /* Final norm and head on h[m][d_model]: logits for all rows. */
 nb_status nb_exec_head(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err);
 
+/* ---- for implementers ---- */
+
+/* What an executor does; the functions above call these. An implementation embeds nb_exec as first member. */
+typedef struct nb_exec_ops {
+    void (*close)(nb_exec *x);
+    uint64_t (*bytes)(const nb_exec *x);
+    void (*set_tap)(nb_exec *x, nb_tap_fn *fn, void *user);
+    nb_status (*run)(nb_exec *x, const nb_batch *b, float *logits, nb_err *err);
+    nb_status (*embed)(nb_exec *x, const nb_batch *b, float *h, nb_err *err);
+    nb_status (*layers)(nb_exec *x, const nb_batch *b, float *h, size_t l0, size_t l1, nb_err *err);
+    nb_status (*span)(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err);
+    nb_status (*head)(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err);
+} nb_exec_ops;
+struct nb_exec {
+    const nb_exec_ops *ops;
+};
+
 #endif

@@ -5,7 +5,7 @@
 
 /* ---- open, close ---------------------------------------------------------------------------------------------- */
 
-static nb_status alloc_slots(nb_exec *x, nb_err *err)
+static nb_status alloc_slots(nb_xcpu *x, nb_err *err)
 {
     const size_t m = x->o.max_m;
     size_t total = 0;
@@ -28,7 +28,7 @@ static nb_status alloc_slots(nb_exec *x, nb_err *err)
 
 /* Room for the quantized input of any op: the longest k and the shortest groups. Layers that a lazy model binds later may
  * have any. */
-static nb_status alloc_acts(nb_exec *x, nb_err *err)
+static nb_status alloc_acts(nb_xcpu *x, nb_err *err)
 {
     const nb_config *c = &x->m->cfg;
     size_t k = c->d_ff > c->d_model ? c->d_ff : c->d_model;
@@ -43,7 +43,7 @@ static nb_status alloc_acts(nb_exec *x, nb_err *err)
     return x->act_buf && x->tail ? NB_OK : nb_enomem(err, "quantized activations");
 }
 
-static nb_status alloc_kv(nb_exec *x, nb_err *err)
+static nb_status alloc_kv(nb_xcpu *x, nb_err *err)
 {
     const nb_config *c = &x->m->cfg;
     const size_t es = nb_dtype_info(x->o.kv_dtype)->bits / 8;
@@ -58,7 +58,7 @@ static nb_status alloc_kv(nb_exec *x, nb_err *err)
     return x->kv ? NB_OK : nb_enomem(err, "the KV cache");
 }
 
-static nb_status alloc_attn(nb_exec *x, nb_err *err)
+static nb_status alloc_attn(nb_xcpu *x, nb_err *err)
 {
     const nb_config *c = &x->m->cfg;
     const size_t r = c->n_heads / c->n_kv_heads, m = r < NB_QUERY_ROWS ? NB_QUERY_ROWS / r : 1;
@@ -75,7 +75,7 @@ static nb_status alloc_attn(nb_exec *x, nb_err *err)
     return x->scratch && x->part && x->blocks ? NB_OK : nb_enomem(err, "attention scratch");
 }
 
-static nb_status alloc_rope(nb_exec *x, nb_err *err)
+static nb_status alloc_rope(nb_xcpu *x, nb_err *err)
 {
     const size_t m = x->o.max_m;
 
@@ -87,34 +87,9 @@ static nb_status alloc_rope(nb_exec *x, nb_err *err)
     return x->own_cs && x->own_sn && x->row_cs && x->row_sn ? NB_OK : nb_enomem(err, "rope tables");
 }
 
-nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb_err *err)
+static void cpu_close(nb_exec *base)
 {
-    nb_exec *x;
-    nb_status rc;
-
-    *out = NULL;
-    if (o->max_m == 0 || o->max_m > 1 << 20 || (o->kv_dtype != NB_DT_F16 && o->kv_dtype != NB_DT_F32))
-        return nb_fail(err, NB_EARG, "exec.size", "", "max_m %zu with cache type %s", o->max_m, nb_dtype_info(o->kv_dtype)->name);
-    x = nb_calloc(1, sizeof *x);
-    if (!x)
-        return nb_enomem(err, "the executor");
-    x->m = m;
-    x->kern = m->kern;
-    x->o = *o;
-    x->threads = nb_pool_threads(o->pool);
-    if ((rc = alloc_slots(x, err)) == NB_OK && (rc = alloc_acts(x, err)) == NB_OK && (rc = alloc_kv(x, err)) == NB_OK &&
-        (rc = alloc_attn(x, err)) == NB_OK)
-        rc = alloc_rope(x, err);
-    if (rc != NB_OK) {
-        nb_exec_close(x);
-        return rc;
-    }
-    *out = x;
-    return NB_OK;
-}
-
-void nb_exec_close(nb_exec *x)
-{
+    nb_xcpu *x = (nb_xcpu *)base;
     if (!x)
         return;
     if (x->slots)
@@ -136,21 +111,23 @@ void nb_exec_close(nb_exec *x)
     nb_free(x);
 }
 
-uint64_t nb_exec_bytes(const nb_exec *x)
+static uint64_t cpu_bytes(const nb_exec *base)
 {
+    const nb_xcpu *x = (const nb_xcpu *)base;
     return (uint64_t)x->slots_bytes + x->n_acts * x->act_bytes + x->kv_bytes + x->part_floats * sizeof(float) +
            (uint64_t)x->threads * x->scratch_floats * sizeof(float) + 2 * (x->rope_cap + x->o.max_m) * x->half * sizeof(float);
 }
 
-void nb_exec_set_tap(nb_exec *x, nb_tap_fn *fn, void *user)
+static void cpu_set_tap(nb_exec *base, nb_tap_fn *fn, void *user)
 {
+    nb_xcpu *x = (nb_xcpu *)base;
     x->tap = fn;
     x->tap_user = user;
 }
 
 /* ---- a batch -------------------------------------------------------------------------------------------------- */
 
-static nb_status check_row(const nb_exec *x, const nb_batch *b, size_t i, nb_err *err)
+static nb_status check_row(const nb_xcpu *x, const nb_batch *b, size_t i, nb_err *err)
 {
     const size_t page = b->pos[i] / NB_PAGE;
     const nb_seq_view *s;
@@ -168,7 +145,7 @@ static nb_status check_row(const nb_exec *x, const nb_batch *b, size_t i, nb_err
     return NB_OK;
 }
 
-static nb_status check_batch(const nb_exec *x, const nb_batch *b, nb_err *err)
+static nb_status check_batch(const nb_xcpu *x, const nb_batch *b, nb_err *err)
 {
     nb_status rc = NB_OK;
 
@@ -178,7 +155,7 @@ static nb_status check_batch(const nb_exec *x, const nb_batch *b, nb_err *err)
 }
 
 /* Plain tables for positions below n; they grow by doubling, so that decoding does not allocate every token. */
-static nb_status reserve_rope(nb_exec *x, size_t n, nb_err *err)
+static nb_status reserve_rope(nb_xcpu *x, size_t n, nb_err *err)
 {
     size_t cap = x->rope_cap ? x->rope_cap : 256;
     float *cs, *sn;
@@ -211,7 +188,7 @@ static size_t total_of(const nb_batch *b, size_t i)
     return (size_t)b->pos[i] + 1;
 }
 
-static nb_status prepare_rope(nb_exec *x, nb_err *err)
+static nb_status prepare_rope(nb_xcpu *x, nb_err *err)
 {
     const nb_batch *b = x->b;
     size_t max = 0, key = 0;
@@ -236,7 +213,7 @@ static nb_status prepare_rope(nb_exec *x, nb_err *err)
 }
 
 /* Runs of one sequence, cut into blocks of query rows. */
-static void prepare_blocks(nb_exec *x)
+static void prepare_blocks(nb_xcpu *x)
 {
     const nb_batch *b = x->b;
     const size_t r = x->m->cfg.n_heads / x->m->cfg.n_kv_heads, most = r < NB_QUERY_ROWS ? NB_QUERY_ROWS / r : 1;
@@ -252,7 +229,7 @@ static void prepare_blocks(nb_exec *x)
     }
 }
 
-static nb_status begin_cut(nb_exec *x, const nb_batch *b, size_t row0, nb_err *err)
+static nb_status begin_cut(nb_xcpu *x, const nb_batch *b, size_t row0, nb_err *err)
 {
     x->b = b;
     x->row0 = row0;
@@ -263,7 +240,7 @@ static nb_status begin_cut(nb_exec *x, const nb_batch *b, size_t row0, nb_err *e
 
 /* ---- rows in and out ------------------------------------------------------------------------------------------ */
 
-static void copy_in(nb_exec *x, nb_slot s, const float *src, size_t m)
+static void copy_in(nb_xcpu *x, nb_slot s, const float *src, size_t m)
 {
     const size_t w = x->m->plan.slot_width[s], len = x->m->plan.slot_len[s];
 
@@ -271,7 +248,7 @@ static void copy_in(nb_exec *x, nb_slot s, const float *src, size_t m)
         memcpy(x->slot[s] + i * w, src + i * len, len * sizeof *src);
 }
 
-static void copy_out(const nb_exec *x, nb_slot s, float *dst, size_t m)
+static void copy_out(const nb_xcpu *x, nb_slot s, float *dst, size_t m)
 {
     const size_t w = x->m->plan.slot_width[s], len = x->m->plan.slot_len[s];
 
@@ -279,7 +256,7 @@ static void copy_out(const nb_exec *x, nb_slot s, float *dst, size_t m)
         memcpy(dst + i * len, x->slot[s] + i * w, len * sizeof *dst);
 }
 
-static void embed_rows(nb_exec *x)
+static void embed_rows(nb_xcpu *x)
 {
     const nb_model *m = x->m;
     const size_t d = m->cfg.d_model, w = m->plan.slot_width[NB_SLOT_X];
@@ -294,7 +271,7 @@ static void embed_rows(nb_exec *x)
     }
 }
 
-static void tap_rows(nb_exec *x, nb_tap_kind kind, nb_slot s, size_t layer, size_t row0, size_t m)
+static void tap_rows(nb_xcpu *x, nb_tap_kind kind, nb_slot s, size_t layer, size_t row0, size_t m)
 {
     nb_tap t = { .kind = kind, .layer = layer, .x = x->slot[s], .row0 = row0, .m = m };
 
@@ -304,23 +281,23 @@ static void tap_rows(nb_exec *x, nb_tap_kind kind, nb_slot s, size_t layer, size
         x->tap(x->tap_user, &t);
 }
 
-static nb_status run_layers(nb_exec *x, size_t l0, size_t l1, nb_err *err)
+static nb_status run_layers(nb_xcpu *x, size_t l0, size_t l1, nb_err *err)
 {
     for (size_t l = l0; l < l1; l++) {
         if (!x->m->layers[l].bound)
             return nb_fail(err, NB_EARG, "model.layer", "", "layer %zu is not bound", l);
-        nb_exec_ops(x, l, 0, x->m->plan.n_ops);
+        nb_xcpu_ops(x, l, 0, x->m->plan.n_ops);
         if (x->tap) {
-            nb_exec_flush(x);
+            nb_xcpu_flush(x);
             tap_rows(x, NB_TAP_LAYER, NB_SLOT_X, l, x->row0, x->rows);
         }
     }
-    nb_exec_flush(x);
+    nb_xcpu_flush(x);
     return NB_OK;
 }
 
 /* Final norm of X row `from` into NORM row `to`. */
-static void final_norm(nb_exec *x, size_t from, size_t to)
+static void final_norm(nb_xcpu *x, size_t from, size_t to)
 {
     const nb_plan *p = &x->m->plan;
 
@@ -328,8 +305,9 @@ static void final_norm(nb_exec *x, size_t from, size_t to)
                      x->m->top.vec[0], 0, (float)x->m->cfg.norm_eps, x->m->cfg.d_model);
 }
 
-nb_status nb_exec_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *err)
+static nb_status cpu_run(nb_exec *base, const nb_batch *b, float *logits, nb_err *err)
 {
+    nb_xcpu *x = (nb_xcpu *)base;
     nb_status rc = check_batch(x, b, err);
     size_t done = 0;
 
@@ -347,15 +325,16 @@ nb_status nb_exec_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *err)
                 final_norm(x, i, n++);
         if (n > 0) {
             tap_rows(x, NB_TAP_FINAL, NB_SLOT_NORM, 0, done, n);
-            nb_exec_logits(x, n, logits + done * x->m->cfg.vocab);
+            nb_xcpu_logits(x, n, logits + done * x->m->cfg.vocab);
         }
         done += n;
     }
     return rc;
 }
 
-nb_status nb_exec_embed(nb_exec *x, const nb_batch *b, float *h, nb_err *err)
+static nb_status cpu_embed(nb_exec *base, const nb_batch *b, float *h, nb_err *err)
 {
+    nb_xcpu *x = (nb_xcpu *)base;
     nb_status rc = check_batch(x, b, err);
 
     for (size_t row0 = 0; row0 < b->m && rc == NB_OK; row0 += x->o.max_m) {
@@ -369,8 +348,9 @@ nb_status nb_exec_embed(nb_exec *x, const nb_batch *b, float *h, nb_err *err)
     return rc;
 }
 
-nb_status nb_exec_layers(nb_exec *x, const nb_batch *b, float *h, size_t l0, size_t l1, nb_err *err)
+static nb_status cpu_layers(nb_exec *base, const nb_batch *b, float *h, size_t l0, size_t l1, nb_err *err)
 {
+    nb_xcpu *x = (nb_xcpu *)base;
     nb_status rc = check_batch(x, b, err);
 
     if (l1 > x->m->cfg.n_layers || l0 > l1)
@@ -388,8 +368,9 @@ nb_status nb_exec_layers(nb_exec *x, const nb_batch *b, float *h, size_t l0, siz
     return rc;
 }
 
-nb_status nb_exec_span(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err)
+static nb_status cpu_span(nb_exec *base, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err)
 {
+    nb_xcpu *x = (nb_xcpu *)base;
     const nb_plan *p = &x->m->plan;
     nb_status rc = check_batch(x, b, err);
 
@@ -400,15 +381,16 @@ nb_status nb_exec_span(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, 
         if (rc != NB_OK)
             break;
         copy_in(x, p->ops[op0].in, in + row0 * p->slot_len[p->ops[op0].in], x->rows);
-        nb_exec_ops(x, layer, op0, op1);
-        nb_exec_flush(x);
+        nb_xcpu_ops(x, layer, op0, op1);
+        nb_xcpu_flush(x);
         copy_out(x, p->ops[op1 - 1].out, out + row0 * p->slot_len[p->ops[op1 - 1].out], x->rows);
     }
     return rc;
 }
 
-nb_status nb_exec_head(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err)
+static nb_status cpu_head(nb_exec *base, const float *h, size_t m, float *logits, nb_err *err)
 {
+    nb_xcpu *x = (nb_xcpu *)base;
     (void)err;
     for (size_t row0 = 0; row0 < m; row0 += x->o.max_m) {
         const size_t n = m - row0 < x->o.max_m ? m - row0 : x->o.max_m;
@@ -417,7 +399,45 @@ nb_status nb_exec_head(nb_exec *x, const float *h, size_t m, float *logits, nb_e
         for (size_t i = 0; i < n; i++)
             final_norm(x, i, i);
         tap_rows(x, NB_TAP_FINAL, NB_SLOT_NORM, 0, row0, n);
-        nb_exec_logits(x, n, logits + row0 * x->m->cfg.vocab);
+        nb_xcpu_logits(x, n, logits + row0 * x->m->cfg.vocab);
     }
+    return NB_OK;
+}
+
+static const nb_exec_ops cpu_ops = {
+    .close = cpu_close,
+    .bytes = cpu_bytes,
+    .set_tap = cpu_set_tap,
+    .run = cpu_run,
+    .embed = cpu_embed,
+    .layers = cpu_layers,
+    .span = cpu_span,
+    .head = cpu_head,
+};
+
+nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb_err *err)
+{
+    nb_xcpu *x;
+    nb_status rc;
+
+    *out = NULL;
+    if (o->max_m == 0 || o->max_m > 1 << 20 || (o->kv_dtype != NB_DT_F16 && o->kv_dtype != NB_DT_F32))
+        return nb_fail(err, NB_EARG, "exec.size", "", "max_m %zu with cache type %s", o->max_m, nb_dtype_info(o->kv_dtype)->name);
+    x = nb_calloc(1, sizeof *x);
+    if (!x)
+        return nb_enomem(err, "the executor");
+    x->base.ops = &cpu_ops;
+    x->m = m;
+    x->kern = m->kern;
+    x->o = *o;
+    x->threads = nb_pool_threads(o->pool);
+    if ((rc = alloc_slots(x, err)) == NB_OK && (rc = alloc_acts(x, err)) == NB_OK && (rc = alloc_kv(x, err)) == NB_OK &&
+        (rc = alloc_attn(x, err)) == NB_OK)
+        rc = alloc_rope(x, err);
+    if (rc != NB_OK) {
+        cpu_close(&x->base);
+        return rc;
+    }
+    *out = &x->base;
     return NB_OK;
 }

@@ -33,7 +33,8 @@ typedef struct nb_block {
     size_t item0; /* tiles of all blocks before this one (split attention) */
 } nb_block;
 
-struct nb_exec {
+typedef struct nb_xcpu {
+    nb_exec base; /* first: an nb_exec is one of these */
     nb_model *m;
     const nb_kern *kern;
     nb_exec_opts o;
@@ -73,13 +74,13 @@ struct nb_exec {
 
     nb_tap_fn *tap;
     void *tap_user;
-};
+} nb_xcpu;
 
 /* exec_ops.c. The rows of the cut are in the input slot; ops [op0, op1) of layer l. Row-wise ops may stay pending. */
-void nb_exec_ops(nb_exec *x, size_t l, size_t op0, size_t op1);
+void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1);
 /* Run what is pending. */
-void nb_exec_flush(nb_exec *x);
+void nb_xcpu_flush(nb_xcpu *x);
 /* Logits of `m` rows in the NORM slot. */
-void nb_exec_logits(nb_exec *x, size_t m, float *logits);
+void nb_xcpu_logits(nb_xcpu *x, size_t m, float *logits);
 
 #endif

@@ -4,21 +4,21 @@
 
 #include "model/exec_cpu.h"
 
-static float *at(const nb_exec *x, nb_slot s, size_t row)
+static float *at(const nb_xcpu *x, nb_slot s, size_t row)
 {
     return x->slot[s] + row * x->m->plan.slot_width[s];
 }
 
 /* ---- row-wise ops --------------------------------------------------------------------------------------------- */
 
-static void op_norm(const nb_exec *x, const nb_item *it, size_t r)
+static void op_norm(const nb_xcpu *x, const nb_item *it, size_t r)
 {
     const nb_config *c = &x->m->cfg;
 
     x->kern->rmsnorm(at(x, it->op->out, r), at(x, it->op->in, r), it->layer->vec[it->op->vec], 0, (float)c->norm_eps, c->d_model);
 }
 
-static void op_qknorm(const nb_exec *x, const nb_item *it, size_t r)
+static void op_qknorm(const nb_xcpu *x, const nb_item *it, size_t r)
 {
     const nb_config *c = &x->m->cfg;
     const size_t d = c->head_dim;
@@ -32,7 +32,7 @@ static void op_qknorm(const nb_exec *x, const nb_item *it, size_t r)
     }
 }
 
-static void op_rope(const nb_exec *x, size_t r)
+static void op_rope(const nb_xcpu *x, size_t r)
 {
     const nb_config *c = &x->m->cfg;
     float *qkv = at(x, NB_SLOT_QKV, r);
@@ -43,12 +43,12 @@ static void op_rope(const nb_exec *x, size_t r)
         x->kern->rope_half(qkv + x->m->plan.qkv_off[1] + h * c->head_dim, x->row_cs[r], x->row_sn[r], 2 * x->half);
 }
 
-static unsigned char *kv_of(const nb_exec *x, size_t layer, size_t head)
+static unsigned char *kv_of(const nb_xcpu *x, size_t layer, size_t head)
 {
     return x->kv + layer % x->kv_layers * x->layer_stride + head * x->head_bytes;
 }
 
-static void op_kv(const nb_exec *x, size_t layer, size_t r)
+static void op_kv(const nb_xcpu *x, size_t layer, size_t r)
 {
     const nb_config *c = &x->m->cfg;
     const nb_batch *b = x->b;
@@ -62,7 +62,7 @@ static void op_kv(const nb_exec *x, size_t layer, size_t r)
     }
 }
 
-static void op_act(const nb_exec *x, size_t r)
+static void op_act(const nb_xcpu *x, size_t r)
 {
     const float *gate = at(x, NB_SLOT_GU, r), *up = gate + x->m->plan.gu_off[1];
     float *y = at(x, NB_SLOT_ACT, r);
@@ -94,7 +94,7 @@ static size_t act_of(const nb_fused *f, size_t i)
     return i;
 }
 
-static void op_quant(nb_exec *x, const nb_item *it, size_t begin, size_t end)
+static void op_quant(nb_xcpu *x, const nb_item *it, size_t begin, size_t end)
 {
     for (size_t i = 0; i < it->f->n_mats; i++)
         if (it->f->mats[i].kind == NB_MAT_Q4 && act_of(it->f, i) == i)
@@ -103,7 +103,7 @@ static void op_quant(nb_exec *x, const nb_item *it, size_t begin, size_t end)
 
 static void run_items(void *ctx, size_t begin, size_t end, int thread)
 {
-    nb_exec *x = ctx;
+    nb_xcpu *x = ctx;
 
     (void)thread;
     for (size_t i = 0; i < x->n_items; i++) {
@@ -137,7 +137,7 @@ static void run_items(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-void nb_exec_flush(nb_exec *x)
+void nb_xcpu_flush(nb_xcpu *x)
 {
     const size_t grain = (x->rows + 8 * (size_t)x->threads - 1) / (8 * (size_t)x->threads);
 
@@ -147,17 +147,17 @@ void nb_exec_flush(nb_exec *x)
     x->n_items = 0;
 }
 
-static void push(nb_exec *x, nb_item_kind kind, size_t l, const nb_op *op, const nb_fused *f)
+static void push(nb_xcpu *x, nb_item_kind kind, size_t l, const nb_op *op, const nb_fused *f)
 {
     if (x->n_items == NB_MAX_ITEMS)
-        nb_exec_flush(x);
+        nb_xcpu_flush(x);
     x->items[x->n_items++] = (nb_item){ .kind = kind, .layer = &x->m->layers[l], .l = l, .op = op, .f = f };
 }
 
 /* ---- linear --------------------------------------------------------------------------------------------------- */
 
 typedef struct linear_job {
-    const nb_exec *x;
+    const nb_xcpu *x;
     const nb_fused *f;
     const float *in;
     float *out;
@@ -193,7 +193,7 @@ static void run_strips(void *ctx, size_t begin, size_t end, int thread)
         j->x->kern->add(j->out + r * j->ldo + begin * NB_STRIP, j->f->bias + begin * NB_STRIP, (end - begin) * NB_STRIP);
 }
 
-static void run_linear(const nb_exec *x, linear_job *j, size_t n_strips)
+static void run_linear(const nb_xcpu *x, linear_job *j, size_t n_strips)
 {
     nb_pool *pool = j->m * n_strips * NB_STRIP * j->f->k < NB_INLINE_MACS ? NULL : x->o.pool;
 
@@ -203,14 +203,14 @@ static void run_linear(const nb_exec *x, linear_job *j, size_t n_strips)
         nb_parallel_for(pool, n_strips, 1, run_strips, j);
 }
 
-static void place_acts(nb_exec *x, const nb_fused *f, size_t m)
+static void place_acts(nb_xcpu *x, const nb_fused *f, size_t m)
 {
     for (size_t i = 0; i < f->n_mats; i++)
         if (f->mats[i].kind == NB_MAT_Q4)
             nb_act_place(&x->act[i], x->act_buf + i * x->act_bytes, m, f->k, f->mats[i].q4.g);
 }
 
-static void op_linear(nb_exec *x, size_t l, const nb_op *op, size_t index)
+static void op_linear(nb_xcpu *x, size_t l, const nb_op *op, size_t index)
 {
     const nb_fused *f = &x->m->layers[l].ops[op->roles[0]];
     linear_job j = { .x = x, .f = f, .m = x->rows };
@@ -219,14 +219,14 @@ static void op_linear(nb_exec *x, size_t l, const nb_op *op, size_t index)
         nb_tap t = { .kind = NB_TAP_OP_IN, .layer = l, .op = index, .x = x->slot[op->in], .row0 = x->row0, .m = x->rows };
         t.width = x->m->plan.slot_len[op->in];
         t.ld = x->m->plan.slot_width[op->in];
-        nb_exec_flush(x);
+        nb_xcpu_flush(x);
         x->tap(x->tap_user, &t);
     }
     if (!x->o.exact_fp32) {
         place_acts(x, f, x->rows);
         push(x, NB_IT_QUANT, l, op, f);
     }
-    nb_exec_flush(x);
+    nb_xcpu_flush(x);
     j.in = x->slot[op->in];
     j.ldi = x->m->plan.slot_width[op->in];
     j.out = x->slot[op->out];
@@ -237,12 +237,12 @@ static void op_linear(nb_exec *x, size_t l, const nb_op *op, size_t index)
 /* ---- attention ------------------------------------------------------------------------------------------------ */
 
 typedef struct attn_job {
-    nb_exec *x;
+    nb_xcpu *x;
     size_t layer;
     size_t tiles; /* split: of all blocks together, per head */
 } attn_job;
 
-static nb_attn attn_task(const nb_exec *x, size_t layer, const nb_block *b, size_t head)
+static nb_attn attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, size_t head)
 {
     const nb_config *c = &x->m->cfg;
     const size_t r = c->n_heads / c->n_kv_heads;
@@ -278,7 +278,7 @@ static size_t tiles_of(const nb_block *b)
 }
 
 /* Floats of one partial result, the same for every block. */
-static size_t part_size(const nb_exec *x)
+static size_t part_size(const nb_xcpu *x)
 {
     const nb_config *c = &x->m->cfg;
 
@@ -286,7 +286,7 @@ static size_t part_size(const nb_exec *x)
 }
 
 /* Partial results of a block and head lie together; a tile's size follows from the block's own rows. */
-static float *part_of(const nb_exec *x, const nb_block *b, size_t head)
+static float *part_of(const nb_xcpu *x, const nb_block *b, size_t head)
 {
     return x->part + (b->item0 * x->m->cfg.n_kv_heads + head * tiles_of(b)) * part_size(x);
 }
@@ -322,7 +322,7 @@ static void run_merge(void *ctx, size_t begin, size_t end, int thread)
 }
 
 /* Few tasks over a long past: split them into their fixed tiles (kernels 11). */
-static bool wants_split(nb_exec *x, size_t layer, size_t *tiles)
+static bool wants_split(nb_xcpu *x, size_t layer, size_t *tiles)
 {
     const nb_config *c = &x->m->cfg;
     const size_t tasks = x->n_blocks * c->n_kv_heads;
@@ -339,14 +339,14 @@ static bool wants_split(nb_exec *x, size_t layer, size_t *tiles)
     return *tiles > x->n_blocks && *tiles * c->n_kv_heads * part_size(x) <= x->part_floats;
 }
 
-static void op_attn(nb_exec *x, size_t l)
+static void op_attn(nb_xcpu *x, size_t l)
 {
     const nb_config *c = &x->m->cfg;
     attn_job j = { .x = x, .layer = l };
     const size_t tasks = x->n_blocks * c->n_kv_heads;
 
     push(x, NB_IT_KV, l, NULL, NULL);
-    nb_exec_flush(x);
+    nb_xcpu_flush(x);
     if (wants_split(x, l, &j.tiles)) {
         nb_parallel_for(x->o.pool, j.tiles * c->n_kv_heads, 1, run_parts, &j);
         nb_parallel_for(x->o.pool, tasks, 1, run_merge, &j);
@@ -360,7 +360,7 @@ static void op_attn(nb_exec *x, size_t l)
 
 /* ---- the layer ------------------------------------------------------------------------------------------------ */
 
-void nb_exec_ops(nb_exec *x, size_t l, size_t op0, size_t op1)
+void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1)
 {
     for (size_t i = op0; i < op1; i++) {
         const nb_op *op = &x->m->plan.ops[i];
@@ -408,14 +408,14 @@ static nb_fused last_strip(const nb_fused *f)
 
 static void quant_head(void *ctx, size_t begin, size_t end, int thread)
 {
-    nb_exec *x = ctx;
+    nb_xcpu *x = ctx;
     static const nb_op op = { .kind = NB_OP_LINEAR, .in = NB_SLOT_NORM };
 
     (void)thread;
     op_quant(x, &(nb_item){ .op = &op, .f = &x->m->top.ops[0] }, begin, end);
 }
 
-void nb_exec_logits(nb_exec *x, size_t m, float *logits)
+void nb_xcpu_logits(nb_xcpu *x, size_t m, float *logits)
 {
     const nb_fused *f = &x->m->top.ops[0];
     const size_t v = x->m->cfg.vocab, full = v / NB_STRIP, rest = v % NB_STRIP;

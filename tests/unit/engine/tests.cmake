@@ -1,1 +1,2 @@
 nb_test(engine test_sampler.c)
+nb_test(engine test_engine.c)

@@ -1,0 +1,43 @@
+/* exec.c - the executor interface: every call goes to the implementation that opened the handle. */
+#include "model/exec.h"
+
+void nb_exec_close(nb_exec *x)
+{
+    if (x)
+        x->ops->close(x);
+}
+
+uint64_t nb_exec_bytes(const nb_exec *x)
+{
+    return x->ops->bytes(x);
+}
+
+void nb_exec_set_tap(nb_exec *x, nb_tap_fn *fn, void *user)
+{
+    x->ops->set_tap(x, fn, user);
+}
+
+nb_status nb_exec_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *err)
+{
+    return x->ops->run(x, b, logits, err);
+}
+
+nb_status nb_exec_embed(nb_exec *x, const nb_batch *b, float *h, nb_err *err)
+{
+    return x->ops->embed(x, b, h, err);
+}
+
+nb_status nb_exec_layers(nb_exec *x, const nb_batch *b, float *h, size_t l0, size_t l1, nb_err *err)
+{
+    return x->ops->layers(x, b, h, l0, l1, err);
+}
+
+nb_status nb_exec_span(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err)
+{
+    return x->ops->span(x, b, layer, op0, op1, in, out, err);
+}
+
+nb_status nb_exec_head(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err)
+{
+    return x->ops->head(x, h, m, logits, err);
+}

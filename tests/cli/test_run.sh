@@ -1,0 +1,51 @@
+# `nibble run` and `nibble bench`: the same text from every thread count and kernel, limits, stops, errors.
+set -eu
+model=models/pemberley-4m
+prompt="It is a truth universally acknowledged"
+want=", and it is not to be supposed that the living of the family,"
+
+run() { "$NIBBLE" run "$@" 2>"$TMP/err"; }
+check() { # label got want
+    [ "$2" = "$3" ] || { printf 'FAIL %s\n got: %s\nwant: %s\n' "$1" "$2" "$3" >&2; cat "$TMP/err" >&2; exit 1; }
+    echo "ok $1"
+}
+fails() { # label exit-code class-pattern arguments...
+    label=$1 code=$2 pattern=$3
+    shift 3
+    got=0
+    "$NIBBLE" "$@" >"$TMP/out" 2>"$TMP/err" </dev/null || got=$?
+    [ "$got" = "$code" ] && grep -q "$pattern" "$TMP/err" && [ "$(wc -l <"$TMP/err")" = 1 ] && [ ! -s "$TMP/out" ] ||
+        { echo "FAIL $label: exit $got, want $code and $pattern" >&2; cat "$TMP/err" "$TMP/out" >&2; exit 1; }
+    echo "ok $label"
+}
+
+greedy=$(run $model "$prompt" --temperature 0 -n 16 -q)
+check "greedy continuation" "$greedy" "$want"
+check "prompt from a pipe" "$(printf '%s\n' "$prompt" | run $model --temperature 0 -n 16 -q)" "$want"
+printf '%s' "$prompt" >"$TMP/prompt"
+check "prompt from a file" "$(run $model --file "$TMP/prompt" --temperature 0 -n 16 -q)" "$want"
+check "one thread, scalar kernels" "$(run $model "$prompt" --temperature 0 -n 16 -q --threads 1 --cpu scalar)" "$want"
+
+sampled=$(run $model "$prompt" --temperature 0.8 --top-p 0.95 --seed 7 -n 40 -q)
+check "same seed, same text" "$(run $model "$prompt" --temperature 0.8 --top-p 0.95 --seed 7 -n 40 -q --threads 1)" "$sampled"
+[ "$(run $model "$prompt" --temperature 0.8 --top-p 0.95 --seed 8 -n 40 -q)" != "$sampled" ] || { echo "FAIL seeds 7 and 8 agree" >&2; exit 1; }
+echo "ok another seed, another text"
+
+check "stop string is cut, also when split over tokens" "$(run $model "$prompt" --temperature 0 -n 16 -q --stop "sed that")" ", and it is not to be suppo"
+check "the stop that ends first wins" "$(run $model "$prompt" --temperature 0 -n 16 -q --stop "the living" --stop "that")" ", and it is not to be supposed "
+json=$(run $model "$prompt" --temperature 0 -n 16 --json)
+case $json in *'"finish_reason": "length"'*'"completion_tokens": 16'*) echo "ok --json" ;; *) echo "FAIL --json: $json" >&2; exit 1 ;; esac
+run $model "$prompt" --temperature 0 -n 4 >/dev/null
+grep -q 'prompt tokens at .* tok/s, 4 tokens at .* threads$' "$TMP/err" || { echo "FAIL figures" >&2; cat "$TMP/err" >&2; exit 1; }
+echo "ok line of figures"
+
+fails "missing model" 3 'open.missing' run "$TMP/nothing" x
+fails "empty directory" 3 FIL-001 run "$TMP/." x
+fails "prompt longer than the context" 6 'limit.context' run $model "$prompt" --context 4
+fails "bad temperature" 2 'arg.value' run $model x --temperature -3
+fails "unknown kernel" 2 arg.cpu run $model x --cpu sse9
+fails "option misspelled" 2 'did you mean --max-tokens' run $model x --max-token 3
+
+bench=$("$NIBBLE" bench $model --prompt 32 --decode 4 --rounds 1 --json 2>/dev/null)
+case $bench in *'"prefill_tok_s"'*'"decode_tok_s"'*'"read_bytes_s"'*) echo "ok bench --json" ;; *) echo "FAIL bench: $bench" >&2; exit 1 ;; esac
+fails "bench beyond the context" 2 'bench.sizes' bench $model --prompt 5000 --rounds 1
