@@ -68,7 +68,7 @@ static void check_prompts(nb_hfdir *d, const nb_json *ref)
     const nb_json *prompts = nb_json_get(nb_json_get(nb_json_get(ref, "models"), "f16"), "prompts");
     const char *json, *config;
     size_t n_json, n_config;
-    nb_tokenizer *t;
+    nb_tokenizer *t = NULL;
     nb_err err = { 0 };
 
     assert_int_equal(nb_hfdir_file(d, "tokenizer.json", &json, &n_json, &err), NB_OK);
@@ -94,7 +94,7 @@ static void smollm2(void **state)
     const char *gguf = getenv("NB_SMOLLM2_GGUF");
     char path[512], dir[512], crc[16];
     uint64_t inexact;
-    nb_json *table, *ref;
+    nb_json *table = NULL, *ref = NULL;
     nb_err err = { 0 };
     static const struct {
         nb_dtype t;
@@ -112,7 +112,7 @@ static void smollm2(void **state)
     assert_int_equal(nb_json_parse_file(path, 1 << 24, "golden", &ref, &err), NB_OK);
     for (size_t k = 0; k < NB_LEN(kinds); k++) {
         nb_convert_sum sum;
-        nb_store *s;
+        nb_store *s = NULL;
         nb_hfdir *d;
         path_in(dir, kinds[k].key);
         if (convert(gguf, dir, kinds[k].t, &sum, &err) != NB_OK || nb_open(dir, &s, &err) != NB_OK)
@@ -139,6 +139,56 @@ static void smollm2(void **state)
     nb_json_free(ref);
 }
 
+/* The vocabulary of a GGUF without tensors (pre "llama-bpe"): ids as llama.cpp gives them, special tokens parsed. */
+static void llama_bpe_vocabulary(void **state)
+{
+    char path[512];
+    char *lines, *p;
+    const char *json, *config;
+    size_t n, n_json, n_config, texts = 0;
+    nb_err err = { 0 };
+    nb_hfdir *d = NULL;
+    nb_tokenizer *t = NULL;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/tokenizers/own/gguf-bpe/vocab.gguf", golden());
+    if (access(path, R_OK) != 0) {
+        print_message("skipped: %s is absent\n", path);
+        skip();
+    }
+    assert_int_equal(nb_hfdir_open(path, &d, &err), NB_OK);
+    assert_int_equal(nb_hfdir_file(d, "tokenizer.json", &json, &n_json, &err), NB_OK);
+    assert_int_equal(nb_hfdir_file(d, "tokenizer_config.json", &config, &n_config, &err), NB_OK);
+    if (nb_tokenizer_open(json, n_json, config, n_config, &t, &err) != NB_OK)
+        fail_msg("tokenizer: %s", err.what);
+    snprintf(path, sizeof path, "%s/tokenizers/own/gguf-bpe/vectors_llamacpp.jsonl", golden());
+    assert_int_equal(nb_read_file(path, 1 << 24, &lines, &n, &err), NB_OK);
+    for (p = lines; *p; p += strcspn(p, "\n") + 1) {
+        nb_json *row = NULL;
+        const nb_json *want, *text;
+        nb_ids ids = { 0 };
+        assert_int_equal(nb_json_parse(p, strcspn(p, "\n"), "golden", 0, &row, &err), NB_OK);
+        text = nb_json_get(row, "text");
+        want = nb_json_get(row, nb_json_get(row, "ids_parsed") ? "ids_parsed" : "ids");
+        if (text && want) {
+            bool same;
+            assert_int_equal(nb_tokenizer_encode(t, nb_json_str(text, ""), nb_json_str_len(text), false, true, &ids, &err), NB_OK);
+            same = ids.n == nb_json_len(want);
+            for (size_t k = 0; same && k < ids.n; k++)
+                same = ids.p[k] == nb_json_int(nb_json_at(want, k), -1);
+            if (!same)
+                fail_msg("%s: other ids", nb_json_str(nb_json_get(row, "name"), "?"));
+            texts++;
+        }
+        nb_ids_clear(&ids);
+        nb_json_free(row);
+    }
+    assert_int_equal(texts, 400);
+    nb_free(lines);
+    nb_tokenizer_close(t);
+    nb_hfdir_close(d);
+}
+
 /* A quantized directory as f32: recorded CRC-32 of every linear, no quantization config left, other files byte for byte. */
 static void dequantize(void **state)
 {
@@ -149,7 +199,7 @@ static void dequantize(void **state)
         char in[256], out[512], rec[256], name[256], crc[16];
         nb_err err = { 0 };
         nb_convert_sum sum;
-        nb_store *s;
+        nb_store *s = NULL;
         nb_hfdir *a, *b;
         nb_json *want;
         const nb_json *linears, *config, *q;
@@ -245,7 +295,7 @@ static void failures(void **state)
     char in[512], out[512], cmd[700];
     nb_err err = { 0 };
     nb_convert_sum sum;
-    nb_store *s;
+    nb_store *s = NULL;
 
     (void)state;
     path_in(in, "big.safetensors");
@@ -331,8 +381,10 @@ static void inspect_models(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(smollm2),  cmocka_unit_test(dequantize),     cmocka_unit_test(there_and_back),
-                                        cmocka_unit_test(failures), cmocka_unit_test(inspect_sparse), cmocka_unit_test(inspect_models) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(smollm2),       cmocka_unit_test(llama_bpe_vocabulary),
+                                        cmocka_unit_test(dequantize),    cmocka_unit_test(there_and_back),
+                                        cmocka_unit_test(failures),      cmocka_unit_test(inspect_sparse),
+                                        cmocka_unit_test(inspect_models) };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
