@@ -29,7 +29,7 @@ static void *json_block_alloc(size_t n)
     return p;
 }
 
-/* The block of a json_t object starts with its json_t, so the index that member() caches is the block's note. */
+/* The block of a json_t starts with it, so the index that member() caches and the digits of a wide integer are its note. */
 static void json_block_free(void *p)
 {
     if (!p)
@@ -73,9 +73,32 @@ static bool fits_int64(const char *digits, size_t n, bool neg)
     return n < 19 || (n == 19 && memcmp(digits, most, 19) <= 0);
 }
 
+/* Integers beyond int64: which of the text's reals they became, and their digits. */
+typedef struct wide {
+    size_t real, at, n;
+} wide;
+typedef struct wides {
+    wide *v;
+    size_t n, cap;
+    size_t n_reals, next; /* reals seen so far; element to come */
+} wides;
+
+static bool wides_push(wides *w, size_t at, size_t n)
+{
+    if (w->n == w->cap) {
+        wide *v = nb_realloc(w->v, (w->cap ? 2 * w->cap : 8) * sizeof *v);
+        if (!v)
+            return false;
+        w->v = v;
+        w->cap = w->cap ? 2 * w->cap : 8;
+    }
+    w->v[w->n++] = (wide){ w->n_reals, at, n };
+    return true;
+}
+
 /* One pass before jansson: nesting depth, and integers beyond int64, which get ".0" in a copy.
  *   copy  stays empty while nothing had to be rewritten */
-static nb_status prescan(const char *p, size_t n, const char *cls, int most, nb_buf *copy, nb_err *err)
+static nb_status prescan(const char *p, size_t n, const char *cls, int most, nb_buf *copy, wides *w, nb_err *err)
 {
     size_t done = 0;
     int depth = 0;
@@ -101,10 +124,15 @@ static nb_status prescan(const char *p, size_t n, const char *cls, int most, nb_
                 i++;
             if (!(i < n && (p[i] == '.' || p[i] == 'e' || p[i] == 'E')) &&
                 !fits_int64(p + begin, i - begin, begin > 0 && p[begin - 1] == '-')) {
+                const size_t sign = begin > 0 && p[begin - 1] == '-';
+                if (!wides_push(w, begin - sign, i - begin + sign))
+                    return nb_enomem(err, "JSON text");
+                w->n_reals++;
                 nb_buf_put(copy, p + done, i - done);
                 nb_buf_puts(copy, ".0");
                 done = i;
             } else { /* the rest of a real is no integer of its own */
+                w->n_reals += i < n && (p[i] == '.' || p[i] == 'e' || p[i] == 'E');
                 while (i < n && (is_digit(p[i]) || p[i] == '.' || p[i] == 'e' || p[i] == 'E' || p[i] == '+' || p[i] == '-'))
                     i++;
             }
@@ -136,9 +164,30 @@ static nb_status parse_failed(const json_error_t *e, const char *cls, nb_err *er
     }
 }
 
+/* Give the reals that were wide integers their digits, as the note of their block; w->n_reals counts them again. */
+static bool note_wides(json_t *v, const char *text, wides *w)
+{
+    const char *key;
+    json_t *e;
+    size_t i;
+    bool ok = true;
+
+    if (json_is_real(v) && w->next < w->n && w->v[w->next].real == w->n_reals++) {
+        char *digits = nb_strndup(text + w->v[w->next].at, w->v[w->next].n);
+        w->next++;
+        return digits && nb_note_swap(v, NULL, digits);
+    }
+    if (json_is_array(v))
+        json_array_foreach(v, i, e) ok = ok && note_wides(e, text, w);
+    if (json_is_object(v))
+        json_object_foreach(v, key, e) ok = ok && note_wides(e, text, w);
+    return ok;
+}
+
 nb_status nb_json_parse(const char *p, size_t n, const char *cls, int depth, nb_json **out, nb_err *err)
 {
     nb_buf copy = { 0 };
+    wides w = { 0 };
     json_error_t e = { 0 };
     json_t *v;
     nb_status rc;
@@ -147,17 +196,19 @@ nb_status nb_json_parse(const char *p, size_t n, const char *cls, int depth, nb_
     ready();
     if (depth <= 0)
         depth = DEPTH_DEFAULT;
-    rc = prescan(p, n, cls, depth < DEPTH_MOST ? depth : DEPTH_MOST, &copy, err);
+    rc = prescan(p, n, cls, depth < DEPTH_MOST ? depth : DEPTH_MOST, &copy, &w, err);
     if (rc == NB_OK) {
         no_memory = false;
         v = json_loadb(copy.n ? copy.p : n ? p : "", copy.n ? copy.n : n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
-        if (v && !no_memory) {
+        w.n_reals = 0;
+        if (v && !no_memory && (!w.n || note_wides(v, p, &w))) {
             *out = nj(v);
         } else {
+            rc = v && !no_memory ? nb_enomem(err, "JSON values") : parse_failed(&e, cls, err);
             json_decref(v);
-            rc = parse_failed(&e, cls, err);
         }
     }
+    nb_free(w.v);
     nb_buf_clear(&copy);
     return rc;
 }
@@ -308,6 +359,11 @@ const char *nb_json_str(const nb_json *v, const char *dflt)
 size_t nb_json_str_len(const nb_json *v)
 {
     return json_string_length(jj(v));
+}
+
+const char *nb_json_wide(const nb_json *v)
+{
+    return nb_json_typeof(v) == NB_JREAL ? nb_note_get(v) : NULL;
 }
 
 bool nb_json_equal(const nb_json *a, const nb_json *b)

@@ -39,6 +39,8 @@ double nb_json_num(const nb_json *v, double dflt);
 bool nb_json_bool(const nb_json *v, bool dflt);
 const char *nb_json_str(const nb_json *v, const char *dflt); /* terminated; may hold inner zeros */
 size_t nb_json_str_len(const nb_json *v);
+/* Digits (with sign) of an integer beyond int64 that nb_json_parse read as a real; NULL for all else, and for copies. */
+const char *nb_json_wide(const nb_json *v);
 bool nb_json_equal(const nb_json *a, const nb_json *b);
 
 /* Builders. NULL on failure of memory, and for strings that are not UTF-8; setters take ownership of `value`, free it on

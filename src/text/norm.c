@@ -18,6 +18,26 @@ bool nb_uc_space(uint32_t cp)
            cp == 0x205F || cp == 0x3000;
 }
 
+const char *nb_uc_category(uint32_t cp)
+{
+    return utf8proc_category_string((utf8proc_int32_t)cp);
+}
+
+uint32_t nb_uc_upper(uint32_t cp)
+{
+    return (uint32_t)utf8proc_toupper((utf8proc_int32_t)cp);
+}
+
+uint32_t nb_uc_lower(uint32_t cp)
+{
+    return (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
+}
+
+uint32_t nb_uc_title(uint32_t cp)
+{
+    return (uint32_t)utf8proc_totitle((utf8proc_int32_t)cp);
+}
+
 static bool is_mark(uint32_t cp)
 {
     const utf8proc_category_t c = category(cp);

@@ -14,10 +14,15 @@
 #include "text/presplit.h"
 #include "text/utf8.h"
 
-bool nb_uc_space(uint32_t cp);  /* White_Space: 25 characters               */
-bool nb_uc_word(uint32_t cp);   /* \w of Rust: Alphabetic M Nd Pc, joiners   */
-bool nb_uc_number(uint32_t cp); /* Nd Nl No                                  */
-bool nb_uc_punct(uint32_t cp);  /* P, or an ASCII symbol                     */
+bool nb_uc_space(uint32_t cp);           /* White_Space: 25 characters               */
+bool nb_uc_word(uint32_t cp);            /* \w of Rust: Alphabetic M Nd Pc, joiners   */
+bool nb_uc_number(uint32_t cp);          /* Nd Nl No                                  */
+bool nb_uc_punct(uint32_t cp);           /* P, or an ASCII symbol                     */
+const char *nb_uc_category(uint32_t cp); /* "Lu", "Zs" ...                    */
+/* Case mapping to one character (mappings to several are the caller's affair). */
+uint32_t nb_uc_upper(uint32_t cp);
+uint32_t nb_uc_lower(uint32_t cp);
+uint32_t nb_uc_title(uint32_t cp);
 
 /* State of one call: the buffers, the pattern iterator, and how many bytes all normalized text may still take. */
 typedef struct nb_norm_work {
