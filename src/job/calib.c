@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/io.h"
-#include "job/load.h"
+#include "text/tokenizer.h"
 #include "solve/solve_awq.h"
 
 enum { DEFAULT_ROWS = 128, DEFAULT_LEN = 512, SEED = 42 };
@@ -117,22 +117,43 @@ static nb_status cut_text(nb_calib *c, const nb_ids *ids, size_t rows, size_t le
     return rc;
 }
 
+/* The tokenizer alone: a broken chat template is no reason not to quantize. */
+static nb_status open_tokenizer(const char *model, nb_tokenizer **tok, nb_err *err)
+{
+    nb_hfdir *dir = NULL;
+    const char *json = NULL, *config = NULL;
+    size_t n_json = 0, n_config = 0;
+    nb_status rc = nb_hfdir_open(model, &dir, err);
+
+    if (rc == NB_OK)
+        rc = nb_hfdir_file(dir, "tokenizer.json", &json, &n_json, err);
+    if (rc == NB_OK)
+        rc = nb_hfdir_file(dir, "tokenizer_config.json", &config, &n_config, err);
+    if (rc == NB_OK && !json)
+        rc = nb_fail(err, NB_EOPEN, "tok.missing", "", "the model has no tokenizer.json; calibrate with token ids instead of text");
+    if (rc == NB_OK)
+        rc = nb_tokenizer_open(json, n_json, config, n_config, tok, err);
+    nb_hfdir_close(dir);
+    nb_err_at(err, model, NULL);
+    return rc;
+}
+
 static nb_status from_text(nb_calib *c, const char *path, const char *model, size_t rows, size_t len, nb_err *err)
 {
-    nb_loaded l = { 0 };
+    nb_tokenizer *tok = NULL;
     nb_ids ids = { 0 };
     char *text = NULL;
     size_t n;
     nb_status rc = nb_read_file(path, TEXT_LIMIT, &text, &n, err);
 
     if (rc == NB_OK)
-        rc = nb_load_text(&l, model, err);
+        rc = open_tokenizer(model, &tok, err);
     if (rc == NB_OK)
-        rc = nb_tokenizer_encode(l.tok, text, n, true, false, &ids, err);
+        rc = nb_tokenizer_encode(tok, text, n, true, false, &ids, err);
     if (rc == NB_OK)
         rc = cut_text(c, &ids, rows, len, err);
     nb_ids_clear(&ids);
-    nb_load_close(&l);
+    nb_tokenizer_close(tok);
     nb_free(text);
     return rc;
 }

@@ -70,7 +70,7 @@ static bool find_pred(const nb_plan *p, nb_scale_group *g)
     if (g->pred == NB_ROLE_NONE)
         return false;
     nb_plan_linear_size(p, g->pred, &n, &k);
-    return n == g->k && (g->pred != NB_ROLE_V || k == g->n);
+    return n == g->k; /* row i feeds input i: false for v under grouped queries */
 }
 
 size_t nb_scale_groups(const nb_plan *p, nb_scale_group out[NB_MAX_GROUPS])

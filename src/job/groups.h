@@ -2,7 +2,7 @@
  *
  *   norm -> linears            scales divide the norm vector; inspected: everything up to the next residual add
  *   up   -> down               rows of `up` are divided; the gate sits under the activation and cannot carry scales
- *   v    -> o                  only where v and o have the same shape (no grouped-query attention)
+ *   v    -> o                  only where v has a row for every input of o (no grouped-query attention)
  *
  * Source: spec quantizers 3.4, 3.5, 4. A norm output read by two linear ops gives no group, because every reader would
  * have to be scaled. Constant after the call; nothing is allocated. */
@@ -17,14 +17,14 @@
 enum { NB_MAX_GROUPS = 8 };
 
 typedef struct nb_scale_group {
-    size_t op;         /* LINEAR op whose roles are scaled together */
+    size_t op; /* LINEAR op whose roles are scaled together */
     nb_role roles[3];
     size_t n_roles;
-    size_t n, k;       /* outputs of all roles together, inputs */
-    bool from_norm;    /* predecessor is a norm vector, else a linear */
+    size_t n, k;    /* outputs of all roles together, inputs */
+    bool from_norm; /* predecessor is a norm vector, else a linear */
     nb_vec vec;
     nb_role pred;
-    size_t end;        /* inspected span: ops [op, end); op + 1 when the linear is inspected alone */
+    size_t end; /* inspected span: ops [op, end); op + 1 when the linear is inspected alone */
 } nb_scale_group;
 
 /* Groups in the order of their ops; at most NB_MAX_GROUPS. Returns how many. */

@@ -1,3 +1,5 @@
 nb_test(job test_check.c)
 nb_test(job test_dump.c)
 nb_test(job test_convert.c)
+nb_test(job test_groups.c)
+nb_test(job test_quantize.c)

@@ -1,0 +1,76 @@
+# nibble quantize: the plan and one line per linear on stderr, a complete directory, refusals that name the way out, Ctrl-C.
+set -eu
+
+code() { # wanted exit code, command...
+    want=$1
+    shift
+    rc=0
+    "$@" >"$TMP/out" 2>"$TMP/err" || rc=$?
+    if [ "$rc" -ne "$want" ]; then
+        echo "not ok: exit $rc, want $want: $*"
+        cat "$TMP/out" "$TMP/err"
+        exit 1
+    fi
+}
+
+model=models/pemberley-4m
+small="--calib $model/calib.txt --calib-rows 4 --calib-len 64"
+
+# shellcheck disable=SC2086
+code 0 "$NIBBLE" quantize $model --method awq $small -o "$TMP/awq"
+grep -q '^plan: AWQ' "$TMP/err"
+grep -q 'linears  *28 in 4 layers, 3.1 M weights' "$TMP/err"
+grep -q 'calibration  *4 rows of 64 tokens' "$TMP/err"
+[ "$(grep -c 'error .* -> .* ratio' "$TMP/err")" -eq 28 ]
+[ ! -s "$TMP/out" ]
+for f in tokenizer.json tokenizer_config.json generation_config.json; do
+    cmp "$model/$f" "$TMP/awq/$f"
+done
+grep -q '"quant_method": "awq"' "$TMP/awq/config.json"
+grep -q '"torch_dtype": "float16"' "$TMP/awq/config.json"
+[ -s "$TMP/awq/quantize_config.json" ]
+code 0 "$NIBBLE" check "$TMP/awq"
+echo "ok 1 awq from text, a checkpoint that passes check"
+
+# shellcheck disable=SC2086
+code 0 "$NIBBLE" quantize $model --method awq $small --threads 1 -q -o "$TMP/one"
+cmp "$TMP/awq/model.safetensors" "$TMP/one/model.safetensors"
+[ ! -s "$TMP/err" ]
+echo "ok 2 same bytes with one thread, silent with -q"
+
+code 0 "$NIBBLE" quantize $model --method rtn --sym --group-size -1 --json -o "$TMP/rtn"
+grep -q '"method": "rtn"' "$TMP/out"
+[ "$(grep -c '"module":' "$TMP/out")" -eq 28 ]
+code 0 "$NIBBLE" check "$TMP/rtn"
+echo "ok 3 rtn, symmetric, one group per output, as JSON"
+
+code 12 "$NIBBLE" quantize $model --method rtn -o "$TMP/rtn"
+code 0 "$NIBBLE" quantize $model --method rtn -o "$TMP/rtn" --force
+code 12 "$NIBBLE" quantize $model --method rtn -o $model --force
+[ -f $model/model.safetensors ]
+code 2 "$NIBBLE" quantize $model --method rtn --group-size 96 -o "$TMP/no"
+grep -q 'SHP-004.*128, 64, 32, 16, -1' "$TMP/err"
+code 2 "$NIBBLE" quantize $model --method awq -o "$TMP/no"
+grep -q -e '--calib FILE' "$TMP/err"
+code 2 "$NIBBLE" quantize $model --method gptp -o "$TMP/no"
+code 2 "$NIBBLE" quantize $model --method rtn --sym --asym -o "$TMP/no"
+code 2 "$NIBBLE" quantize $model --method rtn
+code 5 "$NIBBLE" quantize "$TMP/awq" --method rtn -o "$TMP/no"
+grep -q 'already quantized' "$TMP/err"
+[ ! -e "$TMP/no" ]
+echo "ok 4 refusals"
+
+"$NIBBLE" quantize $model --method awq --calib $model/calib.txt --calib-len 256 -o "$TMP/no" >"$TMP/out" 2>"$TMP/err" &
+pid=$!
+n=0
+while ! grep -q ' 2/28 ' "$TMP/err" && [ $n -lt 600 ]; do
+    sleep 0.1
+    n=$((n + 1))
+done
+kill -INT $pid 2>/dev/null || true
+rc=0
+wait $pid || rc=$?
+[ "$rc" -eq 130 ] || { echo "not ok: exit $rc after SIGINT"; cat "$TMP/err"; exit 1; }
+[ ! -e "$TMP/no" ]
+[ -z "$(find "$TMP" -name '*nibble-*')" ]
+echo "ok 5 interrupted: nothing is left"
