@@ -418,10 +418,35 @@ nb_json *nb_json_new_null(void)
     return nj(json_null());
 }
 
+/* The copy b of a gets the digits of its wide integers. */
+static bool copy_wides(json_t *a, json_t *b)
+{
+    const char *digits = nb_json_wide(nj(a));
+    void *i = json_object_iter(a), *j = json_object_iter(b);
+    bool ok = true;
+
+    if (digits) {
+        char *copy = nb_strdup(digits);
+        return copy && nb_note_swap(b, NULL, copy);
+    }
+    for (size_t k = 0; ok && k < json_array_size(a); k++)
+        ok = copy_wides(json_array_get(a, k), json_array_get(b, k));
+    for (; ok && i && j; i = json_object_iter_next(a, i), j = json_object_iter_next(b, j))
+        ok = copy_wides(json_object_iter_value(i), json_object_iter_value(j));
+    return ok;
+}
+
 nb_json *nb_json_copy(const nb_json *v)
 {
+    json_t *copy;
+
     ready();
-    return v ? nj(json_deep_copy(jj(v))) : NULL;
+    copy = v ? json_deep_copy(jj(v)) : NULL;
+    if (copy && !copy_wides(jj(v), copy)) {
+        json_decref(copy);
+        copy = NULL;
+    }
+    return nj(copy);
 }
 
 bool nb_json_set(nb_json *obj, const char *key, nb_json *value)

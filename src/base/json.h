@@ -39,7 +39,7 @@ double nb_json_num(const nb_json *v, double dflt);
 bool nb_json_bool(const nb_json *v, bool dflt);
 const char *nb_json_str(const nb_json *v, const char *dflt); /* terminated; may hold inner zeros */
 size_t nb_json_str_len(const nb_json *v);
-/* Digits (with sign) of an integer beyond int64 that nb_json_parse read as a real; NULL for all else, and for copies. */
+/* Digits (with sign) of an integer beyond int64 that nb_json_parse read as a real; NULL for all else. */
 const char *nb_json_wide(const nb_json *v);
 bool nb_json_equal(const nb_json *a, const nb_json *b);
 

@@ -270,6 +270,8 @@ static jval f_map(jrun *r, jval self, const jcall *c)
     const jval *v;
     jval out;
 
+    if (!nb_j_true(self)) /* also none: Jinja looks at the truth first */
+        return nb_j_gen(r, nb_j_list(r, 0));
     if (c->n == 0 && (!attribute || c->n_kw != (dflt ? 2U : 1U)))
         nb_j_fail(r, "map wants the name of a filter, or attribute=");
     v = nb_j_items(r, self, &n);
@@ -300,6 +302,8 @@ static jval f_select(jrun *r, jval self, const jcall *c)
     const jval *v;
     jval out = nb_j_list(r, 0);
 
+    if (!nb_j_true(self))
+        return nb_j_gen(r, out);
     if (attr && !c->n)
         nb_j_fail(r, "%s wants the name of an attribute", c->sig->name);
     v = nb_j_items(r, self, &n);

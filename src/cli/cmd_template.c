@@ -1,0 +1,213 @@
+/* cmd_template.c - `nibble template MODEL F.json`: messages to the exact prompt; `nibble template --template T.jinja V.json`:
+ * any template with exactly these variables. Output is the prompt and nothing else. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "io/io.h"
+#include "text/chat.h"
+
+#define INPUT_MOST ((size_t)64 << 20)
+
+/* The whole of stdin; freed with nb_free. */
+static nb_status read_stdin(char **out, size_t *n, nb_err *err)
+{
+    nb_buf b = { 0 };
+    char block[16384];
+    size_t k;
+
+    while ((k = fread(block, 1, sizeof block, stdin)) > 0 && b.n <= INPUT_MOST && !b.failed)
+        nb_buf_put(&b, block, k);
+    *out = b.p;
+    *n = b.n;
+    if (!b.failed && b.n <= INPUT_MOST && !ferror(stdin))
+        return NB_OK;
+    nb_buf_clear(&b);
+    *out = NULL;
+    if (ferror(stdin))
+        return nb_fail(err, NB_EREAD, "io.read", "", "standard input cannot be read");
+    return b.failed ? nb_enomem(err, "standard input")
+                    : nb_fail(err, NB_ELIMIT, "limit.input", "", "standard input has more than %zu MiB", INPUT_MOST >> 20);
+}
+
+/* A JSON file, or stdin for "-". */
+static nb_status read_json(const char *path, nb_json **out, nb_err *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    nb_status rc;
+
+    if (strcmp(path, "-") != 0)
+        return nb_json_parse_file(path, INPUT_MOST, "json", out, err);
+    rc = read_stdin(&text, &n, err);
+    if (rc == NB_OK)
+        rc = nb_json_parse(text ? text : "", n, "json", 0, out, err);
+    nb_err_at(err, "stdin", NULL);
+    nb_free(text);
+    return rc;
+}
+
+/* "YYYY-MM-DD hh:mm:ss" with the day of week and year worked out. */
+static nb_status parse_now(const char *s, struct tm *t, nb_err *err)
+{
+    static const int before[] = { 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365 };
+    char esc[NB_ESC_CAP], end;
+    int y, mon, d, h, m, sec;
+
+    if (sscanf(s, "%4d-%2d-%2d %2d:%2d:%2d%c", &y, &mon, &d, &h, &m, &sec, &end) != 6 || y < 1 || mon < 1 || mon > 12 || d < 1 || h < 0 ||
+        h > 23 || m < 0 || m > 59 || sec < 0 || sec > 60)
+        return nb_fail(err, NB_EARG, "usage.value", "", "--now takes 'YYYY-MM-DD hh:mm:ss', not \"%s\"",
+                       nb_esc(esc, sizeof esc, s, strlen(s)));
+    const int leap = (y % 4 == 0 && y % 100 != 0) || y % 400 == 0, p = y - 1;
+    if (d > before[mon] - before[mon - 1] + (mon == 2 && leap))
+        return nb_fail(err, NB_EARG, "usage.value", "", "--now: month %d has no day %d", mon, d);
+    *t = (struct tm){ .tm_year = y - 1900, .tm_mon = mon - 1, .tm_mday = d, .tm_hour = h, .tm_min = m, .tm_sec = sec, .tm_isdst = -1 };
+    t->tm_yday = before[mon - 1] + d - 1 + (mon > 2 && leap);
+    t->tm_wday = (1 + p * 365 + p / 4 - p / 100 + p / 400 + t->tm_yday) % 7; /* 0001-01-01 was a Monday */
+    return NB_OK;
+}
+
+static nb_status render_template(const char *path, const char *vars_path, const struct tm *now, nb_buf *out, nb_err *err)
+{
+    nb_template *t = NULL;
+    nb_json *vars = NULL;
+    char *src = NULL;
+    size_t n = 0;
+    nb_status rc = nb_read_file(path, INPUT_MOST, &src, &n, err);
+
+    if (rc == NB_OK) {
+        rc = nb_template_open(src, n, &t, err);
+        nb_err_at(err, path, NULL);
+    }
+    if (rc == NB_OK && vars_path)
+        rc = read_json(vars_path, &vars, err);
+    if (rc == NB_OK) {
+        rc = nb_template_render(t, vars, now, out, err);
+        nb_err_at(err, path, NULL);
+    }
+    nb_json_free(vars);
+    nb_template_close(t);
+    nb_free(src);
+    return rc;
+}
+
+/* The request as an object with these tools. */
+static nb_status add_tools(nb_json **request, const char *path, nb_err *err)
+{
+    nb_json *tools = NULL, *all;
+    nb_status rc = read_json(path, &tools, err);
+
+    if (rc != NB_OK)
+        return rc;
+    if (nb_json_typeof(*request) != NB_JOBJ) {
+        all = nb_json_new_obj();
+        if (!nb_json_set(all, "messages", *request)) {
+            nb_json_free(all);
+            *request = NULL;
+            nb_json_free(tools);
+            return nb_enomem(err, "the request");
+        }
+        *request = all;
+    }
+    return nb_json_set(*request, "tools", tools) ? NB_OK : nb_enomem(err, "the request");
+}
+
+static nb_status render_chat(const char *model, const char *request_path, const char *tools, const struct tm *now, nb_buf *out, nb_err *err)
+{
+    nb_hfdir *dir = NULL;
+    nb_chat *chat = NULL;
+    nb_json *request = NULL;
+    const char *config = NULL, *jinja = NULL;
+    size_t n_config = 0, n_jinja = 0;
+    nb_status rc = nb_hfdir_open(model, &dir, err);
+
+    if (rc == NB_OK)
+        rc = nb_hfdir_file(dir, "tokenizer_config.json", &config, &n_config, err);
+    if (rc == NB_OK)
+        rc = nb_hfdir_file(dir, "chat_template.jinja", &jinja, &n_jinja, err);
+    if (rc == NB_OK)
+        rc = nb_chat_open(config, n_config, jinja, n_jinja, &chat, err);
+    nb_err_at(err, model, NULL);
+    if (rc == NB_OK)
+        rc = read_json(request_path, &request, err);
+    if (rc == NB_OK && tools)
+        rc = add_tools(&request, tools, err);
+    if (rc == NB_OK) {
+        rc = nb_chat_render(chat, request, true, now, out, err);
+        nb_err_at(err, model, NULL);
+    }
+    nb_json_free(request);
+    nb_chat_close(chat);
+    nb_hfdir_close(dir);
+    return rc;
+}
+
+static nb_status print(const nb_cli *cli, const nb_buf *out, nb_err *err)
+{
+    nb_json *o;
+
+    if (!cli->json) {
+        if (out->n && fwrite(out->p, 1, out->n, stdout) != out->n)
+            return nb_fail(err, NB_EWRITE, "out.stdout", "", "standard output cannot be written");
+        return NB_OK;
+    }
+    o = nb_json_new_obj();
+    if (!nb_json_set(o, "prompt", nb_json_new_strn(out->p ? out->p : "", out->n))) {
+        nb_json_free(o);
+        return nb_enomem(err, "the result");
+    }
+    nb_cli_json(o);
+    nb_json_free(o);
+    return NB_OK;
+}
+
+static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err);
+
+const nb_cmd nb_cmd_template;
+const nb_cmd nb_cmd_template = {
+    .name = "template",
+    .usage = "template MODEL F.json [options]\n       nibble template --template T.jinja [VARIABLES.json] [options]",
+    .brief = "messages to the exact prompt",
+    .help = "F.json is an array of messages, or an object with messages, tools, add_generation_prompt and any further\n"
+            "variables; \"-\" is standard input. add_generation_prompt is true unless the object says otherwise. The request\n"
+            "is adapted as in a chat: null content becomes \"\", text parts are joined, arguments given as text are parsed.\n"
+            "With --template there is no model: the template gets exactly the variables of the file, unchanged.\n"
+            "The prompt is printed byte for byte, without a newline at the end. What the template refuses goes to stderr,\n"
+            "exit code 4.\n",
+    .run = run,
+};
+
+static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
+{
+    const char *args[3], *path = NULL, *now_text = NULL, *tools = NULL;
+    const nb_opt opts[] = {
+        { "--template", NB_OPT_STR, &path, 0, 0, "FILE", "render this template, no model" },
+        { "--tools", NB_OPT_STR, &tools, 0, 0, "FILE", "array of tools for the request" },
+        { "--now", NB_OPT_STR, &now_text, 0, 0, "TIME", "clock of the template: 'YYYY-MM-DD hh:mm:ss'" },
+    };
+    struct tm now;
+    nb_buf out = { 0 };
+    size_t n = 0;
+    bool help = false;
+    nb_status rc = nb_cli_parse(cli, &nb_cmd_template, opts, NB_LEN(opts), argc, argv, args, NB_LEN(args), &n, &help, err);
+
+    if (help)
+        return NB_OK;
+    if (rc == NB_OK && now_text)
+        rc = parse_now(now_text, &now, err);
+    if (rc != NB_OK)
+        return rc;
+    if (path ? n > 1 || tools : n != 2)
+        return nb_fail(err, NB_EARG, "usage.args", "", "%s",
+                       path ? "--template takes one file of variables and no --tools"
+                            : "template takes MODEL and a JSON file with messages, or --template and a JSON file with variables");
+    rc = path ? render_template(path, n ? args[0] : NULL, now_text ? &now : NULL, &out, err)
+              : render_chat(args[0], args[1], tools, now_text ? &now : NULL, &out, err);
+    if (rc == NB_OK)
+        rc = print(cli, &out, err);
+    nb_buf_clear(&out);
+    return rc;
+}
