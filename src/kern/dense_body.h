@@ -10,7 +10,7 @@ enum {
     CHUNK = 192,           /* tokens that pass a block before the next: their inputs stay in L2 or L3      */
     WIDEN_AT = 24,         /* from this many tokens on a block of 16-bit weights is widened once, to f32   */
     AHEAD = 4096,          /* prefetch distance in bytes into L1, for tiles                                */
-    AHEAD1 = 1536          /* for one token, into L2: 1 KB to 2 KB reach read speed, more than 3 KB 0.7 of it */
+    AHEAD1 = 768           /* for one token, into L2: 512 to 1024 reach read speed, more than 3 KB 0.7 of it   */
 };
 
 /* mr tokens x DENSE_NV registers. */
