@@ -133,9 +133,9 @@ int nibble_open(const char *path, const nibble_model_options *o, nibble_model **
     if (rc == NB_OK)
         rc = nb_pool_open(&m->pool, o ? o->threads : 0, &err);
     if (rc == NB_OK)
-        rc = load_text(m, path, &err);
-    if (rc == NB_OK)
         rc = nb_load_store(&m->l, path, mo.host, &err);
+    if (rc == NB_OK)
+        rc = load_text(m, path, &err);
     mo.pool = m->pool;
     if (rc == NB_OK)
         rc = nb_load_model(&m->l, &mo, &err);

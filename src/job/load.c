@@ -20,7 +20,7 @@ nb_status nb_load_store(nb_loaded *l, const char *path, const nb_host *host, nb_
 {
     const nb_json *qcfg = NULL;
     const char *source = NULL;
-    nb_status rc = nb_hfdir_open(path, &l->dir, err);
+    nb_status rc = l->dir ? NB_OK : nb_hfdir_open(path, &l->dir, err);
 
     if (rc == NB_OK)
         rc = nb_hfdir_config(l->dir, &l->config, err);
