@@ -1,84 +1,49 @@
-/* fmt_awq_gemm.c - AWQ GEMM, 4 bit: what AutoAWQ writes as version "gemm".
+/* fmt_awq_gemm.c - AWQ GEMM: what AutoAWQ writes as version "gemm" with 4 bits, and GPTQModel 7.7 also with others.
  *
- * Word j of input row k holds the codes of outputs 8j .. 8j+7:
+ * 4 bit: word j of input row k holds the codes of outputs 8j .. 8j+7:
  *
  *   bits    31-28 27-24 23-20 19-16 15-12 11-8  7-4   3-0
  *   output   +7    +5    +3    +1    +6    +4    +2    +0
  *
+ * 2, 3, 5 to 8 bit: a row is one little-endian stream of bits, output n at bit n*b, the last word filled up with 0.
  * Zero points are packed the same way, one row per group, and are the value subtracted.
- * Source: formats 2.2, 3.1 (AutoAWQ awq/modules/linear/gemm.py at 88e4c76); docs/formats/awq-gemm.md. */
+ * Source: formats 2.1, 2.2, 3.1, 3.2 (AutoAWQ awq/modules/linear/gemm.py at 88e4c76); docs/formats/awq-gemm.md. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/bits.h"
 #include "base/mem.h"
+#include "quant/awq.h"
+#include "quant/bitpack.h"
 #include "quant/formats.h"
+#include "quant/parts.h"
 
 enum { P_QWEIGHT, P_QZEROS, P_SCALES };
 enum { PER_WORD = 8 };             /* outputs in one word                                    */
 enum { TILE_K = 64, TILE_W = 16 }; /* inputs x words moved at a time: one cache line per row */
 
-static bool is_word(nb_dtype t)
+/* Bits of a code when `words` hold n of them; 0: no width fits. */
+static unsigned fitting_bits(uint64_t words, uint64_t n)
 {
-    return t == NB_DT_I32 || t == NB_DT_U32;
+    if (n == 0 || n > UINT64_MAX / 64 || words > UINT64_MAX / 32)
+        return 0;
+    if (words * 32 % n == 0 && words * 32 / n >= 2 && words * 32 / n <= 8)
+        return (unsigned)(words * 32 / n);
+    for (unsigned b = 2; b <= 8; b++)
+        if (b != 4 && nb_packed_words(NB_PACK_STREAM, b, n) == words)
+            return b;
+    return 0;
 }
 
 static bool match(const nb_evidence *e)
 {
     const nb_tensor *w = e->qweight, *s = e->scales;
-    uint64_t b;
 
-    if (!w || !s || w->rank != 2 || s->rank != 2 || !is_word(w->dtype) || s->shape[1] == 0 || w->shape[1] > UINT64_MAX / 32)
+    if (!w || !s || w->rank != 2 || s->rank != 2 || !nb_awq_is_word(w->dtype) || s->shape[1] == 0 || w->shape[1] > UINT64_MAX / 32)
         return false;
     if (e->qzeros && (e->qzeros->rank != 2 || e->qzeros->shape[1] != w->shape[1])) /* small GEMV layers look alike otherwise */
         return false;
-    b = w->shape[1] * 32 / s->shape[1];
-    return w->shape[1] * 32 % s->shape[1] == 0 && b >= 2 && b <= 8 && s->shape[0] <= w->shape[0];
-}
-
-/* "16, 32, 64": the usual sizes that divide k, into out. */
-static const char *fitting_groups(char *out, size_t cap, uint64_t k)
-{
-    static const unsigned usual[] = { 16, 32, 64, 128, 256 };
-    size_t at = 0;
-
-    out[0] = 0;
-    for (size_t i = 0; i < NB_LEN(usual); i++)
-        if (k % usual[i] == 0)
-            at += (size_t)snprintf(out + at, cap - at, "%s%u", at ? ", " : "", usual[i]);
-    snprintf(out + at, cap - at, "%s-1", at ? ", " : "");
-    return out;
-}
-
-static nb_status check_rank(const nb_tensor *t, unsigned want, nb_err *err)
-{
-    if (t->rank == want)
-        return NB_OK;
-    return nb_rule_hit(NULL, err, "SHP-015", t->file, t->name, "%s has %u dimensions, expected %u.", strrchr(t->name, '.') + 1, t->rank,
-                       want);
-}
-
-static nb_status check_types(const nb_linear *lin, nb_err *err)
-{
-    nb_status rc;
-
-    for (size_t p = 0; p < 3; p++) {
-        const nb_tensor *t = lin->parts[p];
-        if (!t)
-            continue;
-        if ((rc = check_rank(t, 2, err)) != NB_OK)
-            return rc;
-        if (p == P_SCALES) {
-            if (t->dtype != NB_DT_F16 && t->dtype != NB_DT_BF16 && t->dtype != NB_DT_F32)
-                return nb_rule_hit(NULL, err, "SHP-002", t->file, t->name, "scales are %s; scales must be floating point.",
-                                   nb_dtype_info(t->dtype)->st);
-        } else if (!is_word(t->dtype)) {
-            return nb_rule_hit(NULL, err, "SHP-001", t->file, t->name, "%s is %s, expected I32.", lin->format->parts[p].suffix,
-                               nb_dtype_info(t->dtype)->st);
-        }
-    }
-    return lin->bias ? check_rank(lin->bias, 1, err) : NB_OK;
+    return fitting_bits(w->shape[1], s->shape[1]) && s->shape[0] <= w->shape[0];
 }
 
 /* Outputs: from the words where they agree with scales, else the fault decides which rule is broken. */
@@ -86,42 +51,41 @@ static nb_status find_outputs(const nb_linear *lin, uint64_t *n, nb_err *err)
 {
     const nb_tensor *w = lin->parts[P_QWEIGHT], *s = lin->parts[P_SCALES];
     const uint64_t words = w->shape[1], cols = s->shape[1];
+    const unsigned bits = lin->spec.bits, fits = fitting_bits(words, cols);
     char name[NB_ESC_CAP];
 
     nb_esc(name, sizeof name, lin->prefix, strlen(lin->prefix));
 
-    if (words == 0 || words > SIZE_MAX / 32 || w->shape[0] == 0)
+    if (words == 0 || words > SIZE_MAX / 64 || w->shape[0] == 0)
         return nb_rule_hit(NULL, err, "SHP-016", w->file, w->name,
                            "qweight is %" PRIu64 "x%" PRIu64 ", expected at least one input and one word.", w->shape[0], words);
-    *n = words * PER_WORD;
+    *n = words * 32 / bits;
+    if (cols && bits != 4 && cols <= *n && nb_packed_words(NB_PACK_STREAM, bits, cols) == words)
+        *n = cols; /* a tail of zeros behind the last output */
     if (cols == *n)
         return NB_OK;
-    if (cols && cols % PER_WORD && (cols / PER_WORD == words || (cols + PER_WORD - 1) / PER_WORD == words))
+    if (bits == 4 && cols && cols % PER_WORD && (cols / PER_WORD == words || (cols + PER_WORD - 1) / PER_WORD == words))
         return nb_rule_hit(NULL, err, "SHP-003", w->file, name,
-                           "%s: %" PRIu64 " outputs cannot fill whole 32-bit words at %u bits (needs a multiple of %d).", name, cols,
-                           lin->spec.bits, PER_WORD);
-    if (cols && words * 32 % cols == 0 && words * 32 / cols >= 2 && words * 32 / cols <= 8 && words * 32 / cols != lin->spec.bits)
+                           "%s: %" PRIu64 " outputs cannot fill whole 32-bit words at %u bits (needs a multiple of %d).", name, cols, bits,
+                           PER_WORD);
+    if (fits && fits != bits)
         return nb_rule_hit(NULL, err, "CFG-006", w->file, name,
-                           "Config says %u-bit, but %s.qweight has %" PRIu64 " words for %" PRIu64 " values, which only fits %" PRIu64
-                           "-bit.",
-                           lin->spec.bits, name, words, cols, words * 32 / cols);
+                           "Config says %u-bit, but %s.qweight has %" PRIu64 " words for %" PRIu64 " values, which only fits %u-bit.", bits,
+                           name, words, cols, fits);
     return NB_OK; /* the shape of scales is judged with the groups */
 }
 
 static nb_status check_groups(const nb_linear *lin, uint64_t k, uint64_t n, nb_err *err)
 {
     const nb_tensor *s = lin->parts[P_SCALES], *z = lin->parts[P_QZEROS];
-    const uint64_t g = lin->spec.group_size < 0 ? k : (uint64_t)lin->spec.group_size;
     const uint64_t rows = s->shape[0];
-    char list[64], a[64], b[64], name[NB_ESC_CAP];
-    uint64_t want[2];
+    char a[64], b[64], name[NB_ESC_CAP];
+    uint64_t want[2], g;
+    nb_status rc;
 
+    if ((rc = nb_awq_check_group(lin, k, &g, err)) != NB_OK)
+        return rc;
     nb_esc(name, sizeof name, lin->prefix, strlen(lin->prefix));
-    if (g == 0 || k % g != 0)
-        return nb_rule_hit(NULL, err, "SHP-004", s->file, name,
-                           "%s: %" PRIu64 " inputs are not a multiple of group size %" PRIu64 ". \xe2\x86\x92 "
-                           "Pad the layer or use a group size that divides it (%s).",
-                           name, k, g, fitting_groups(list, sizeof list, k));
     want[0] = k / g;
     want[1] = n;
     nb_shape_str(a, sizeof a, s->shape, s->rank);
@@ -136,7 +100,7 @@ static nb_status check_groups(const nb_linear *lin, uint64_t k, uint64_t n, nb_e
                                lin->spec.group_size, want[0], k, rows, k / rows);
         return nb_rule_hit(NULL, err, "SHP-016", s->file, s->name, "scales is %s, expected %s.", a, b);
     }
-    want[1] = n / PER_WORD;
+    want[1] = lin->parts[P_QWEIGHT]->shape[1];
     if (z && (z->shape[0] != want[0] || z->shape[1] != want[1]))
         return nb_rule_hit(NULL, err, "SHP-006", z->file, z->name, "qzeros is %s, expected %s.",
                            nb_shape_str(a, sizeof a, z->shape, z->rank), nb_shape_str(b, sizeof b, want, 2));
@@ -145,23 +109,15 @@ static nb_status check_groups(const nb_linear *lin, uint64_t k, uint64_t n, nb_e
 
 static nb_status shape(nb_linear *lin, nb_err *err)
 {
-    nb_status rc = check_types(lin, err);
+    nb_status rc = nb_check_parts(lin, err);
     uint64_t n = 0, k;
 
     if (rc != NB_OK)
         return rc;
     k = lin->parts[P_QWEIGHT]->shape[0];
-    if ((rc = find_outputs(lin, &n, err)) != NB_OK)
+    if ((rc = find_outputs(lin, &n, err)) != NB_OK || (rc = check_groups(lin, k, n, err)) != NB_OK ||
+        (rc = nb_check_bias(lin, n, err)) != NB_OK)
         return rc;
-    if (lin->spec.bits != 4)
-        return nb_fail(err, NB_EUNSUPPORTED, "cfg.quant_bits", "CFG-004",
-                       "AWQ GEMM with %u bits is not read by this version (supported: 4). \xe2\x86\x92 Use a 4-bit export of the model.",
-                       lin->spec.bits);
-    if ((rc = check_groups(lin, k, n, err)) != NB_OK)
-        return rc;
-    if (lin->bias && lin->bias->shape[0] != n)
-        return nb_rule_hit(NULL, err, "SHP-011", lin->bias->file, lin->bias->name, "bias has %" PRIu64 " values, expected %" PRIu64 ".",
-                           lin->bias->shape[0], n);
     lin->n = (size_t)n;
     lin->k = (size_t)k;
     lin->g = lin->spec.group_size < 0 ? lin->k : (size_t)lin->spec.group_size;
@@ -249,29 +205,47 @@ static void unpack_matrix(const nb_tensor *t, size_t w0, size_t nw, uint8_t *out
     }
 }
 
+/* Outputs [n0, n0 + n) of a packed tensor of `bits` codes, not 4, into out[n][rows]. */
+static void unpack_stream(const nb_tensor *t, unsigned bits, size_t n0, size_t n, uint8_t *out)
+{
+    const size_t rows = (size_t)t->shape[0], row_bytes = (size_t)t->shape[1] * 4;
+    uint8_t buf[8][64];
+
+    for (size_t o = 0; o < n; o += 64) {
+        const size_t w = n - o < 64 ? n - o : 64;
+        for (size_t k = 0; k < rows; k += 8) {
+            const size_t nk = rows - k < 8 ? rows - k : 8;
+            for (size_t x = 0; x < nk; x++)
+                nb_unpack_codes(NB_PACK_STREAM, bits, t->data + (k + x) * row_bytes, n0 + o, w, buf[x]);
+            for (size_t i = 0; i < w; i++)
+                for (size_t x = 0; x < nk; x++)
+                    out[(o + i) * rows + k + x] = buf[x][i];
+        }
+    }
+}
+
+static void unpack_part(const nb_tensor *t, unsigned bits, size_t n0, size_t n, uint8_t *out)
+{
+    if (bits == 4)
+        unpack_matrix(t, n0 / PER_WORD, n / PER_WORD, out);
+    else
+        unpack_stream(t, bits, n0, n, out);
+}
+
 static nb_status unpack(const nb_linear *lin, size_t n0, nb_qlin *q, nb_err *err)
 {
-    const nb_tensor *s = lin->parts[P_SCALES];
-    const size_t gn = lin->k / lin->g, item = nb_dtype_info(s->dtype)->bits / 8;
-    float row[256];
+    const unsigned bits = lin->spec.bits;
+    const nb_status rc = nb_awq_check_stripe(lin, n0, q, err);
 
-    if (n0 % PER_WORD || q->n % PER_WORD || n0 > lin->n || q->n > lin->n - n0 || q->k != lin->k || q->g != lin->g)
-        return nb_fail(err, NB_EARG, "arg.stripe", "", "outputs %zu .. %zu are no stripe of a linear with %zu outputs", n0, n0 + q->n,
-                       lin->n);
-    unpack_matrix(lin->parts[P_QWEIGHT], n0 / PER_WORD, q->n / PER_WORD, q->codes);
+    if (rc != NB_OK)
+        return rc;
+    unpack_part(lin->parts[P_QWEIGHT], bits, n0, q->n, q->codes);
     if (lin->parts[P_QZEROS])
-        unpack_matrix(lin->parts[P_QZEROS], n0 / PER_WORD, q->n / PER_WORD, q->zeros);
+        unpack_part(lin->parts[P_QZEROS], bits, n0, q->n, q->zeros);
     else
-        memset(q->zeros, 8, q->n * gn); /* formats 9: symmetric without qzeros */
-    q->bits = 4;
-    q->scale_dtype = s->dtype;
-    for (size_t i = 0; i < gn; i++)
-        for (size_t o = 0; o < q->n; o += NB_LEN(row)) {
-            const size_t w = q->n - o < NB_LEN(row) ? q->n - o : NB_LEN(row);
-            nb_to_f32(row, s->data + (i * lin->n + n0 + o) * item, s->dtype, w);
-            for (size_t x = 0; x < w; x++)
-                q->scales[(o + x) * gn + i] = row[x];
-        }
+        memset(q->zeros, 1 << (bits - 1), q->n * q->n_groups); /* formats 9: symmetric without qzeros */
+    q->bits = bits;
+    nb_get_scales(lin->parts[P_SCALES], n0, q);
     return NB_OK;
 }
 
@@ -301,77 +275,55 @@ static uint8_t pack_matrix(const uint8_t *in, size_t rows, size_t width, size_t 
     return (uint8_t)(seen | seen >> 8);
 }
 
-static nb_status pack_scales(const nb_qlin *q, size_t n0, size_t n, unsigned char *out, nb_err *err)
+/* in[n][rows], n a multiple of 8, into outputs n0 .. n0+n of out[rows][n_total * bits / 32 words]. Eight codes fill `bits` bytes, so
+ * stripes share none. Returns the OR of all codes. */
+static uint8_t pack_stream(const uint8_t *in, size_t rows, unsigned bits, size_t n_total, size_t n0, size_t n, unsigned char *out)
 {
-    const size_t item = nb_dtype_info(q->scale_dtype)->bits / 8;
-    float row[256], back[256];
+    const size_t row_bytes = (size_t)nb_packed_words(NB_PACK_STREAM, bits, n_total) * 4;
+    uint8_t seen = 0, codes[64];
+    unsigned char words[64];
 
-    for (size_t i = 0; i < q->n_groups; i++)
-        for (size_t o = 0; o < q->n; o += NB_LEN(row)) {
-            const size_t w = q->n - o < NB_LEN(row) ? q->n - o : NB_LEN(row);
-            unsigned char *to = out + (i * n + n0 + o) * item;
-            for (size_t x = 0; x < w; x++)
-                row[x] = q->scales[(o + x) * q->n_groups + i];
-            if (!nb_from_f32(to, row, q->scale_dtype, w))
-                return nb_fail(err, NB_EARG, "arg.dtype", "", "scales cannot be stored as %s", nb_dtype_info(q->scale_dtype)->name);
-            nb_to_f32(back, to, q->scale_dtype, w);
-            for (size_t x = 0; x < w; x++)
-                if (!(back[x] == row[x]))
-                    return nb_fail(err, NB_ENUMERIC, "num.scale_inexact", "CNV-030",
-                                   "scale %.9g of output %zu, group %zu is not exact in %s", (double)row[x], n0 + o + x, i,
-                                   nb_dtype_info(q->scale_dtype)->name);
+    for (size_t k = 0; k < rows; k++)
+        for (size_t o = 0; o < n; o += 64) {
+            const size_t w = n - o < 64 ? n - o : 64;
+            for (size_t i = 0; i < w; i++) {
+                codes[i] = in[(o + i) * rows + k];
+                seen |= codes[i];
+            }
+            nb_pack_codes(NB_PACK_STREAM, bits, codes, w, words);
+            memcpy(out + k * row_bytes + (n0 + o) / 8 * bits, words, w / 8 * bits);
         }
-    return NB_OK;
+    return seen;
+}
+
+static uint8_t pack_part(const uint8_t *in, size_t rows, unsigned bits, size_t n_total, size_t n0, size_t n, unsigned char *out)
+{
+    if (bits == 4)
+        return pack_matrix(in, rows, n_total / PER_WORD, n0 / PER_WORD, n / PER_WORD, out);
+    return pack_stream(in, rows, bits, n_total, n0, n, out);
 }
 
 static nb_status pack(const nb_qlin *q, size_t n0, size_t n, void *const out[NB_MAX_PARTS], nb_err *err)
 {
+    const unsigned unit = q->bits == 4 ? PER_WORD : 32;
+    nb_status rc = nb_awq_check_pack(q, n0, n, q->bits, err);
     uint8_t seen;
 
-    if (q->g_idx)
-        return nb_fail(err, NB_EUNSUPPORTED, "conv.act_order", "CNV-010",
-                       "the linear uses a reordered g_idx; AWQ has no g_idx. \xe2\x86\x92 Keep GPTQ/compressed-tensors, or re-quantize.");
-    if (n % PER_WORD || n0 % PER_WORD || q->n % PER_WORD || n0 > n || q->n > n - n0 || q->k % q->g)
+    if (rc != NB_OK)
+        return rc;
+    if (n % unit || n0 % PER_WORD || q->n % PER_WORD)
         return nb_fail(err, NB_EFORMAT, "qt.shape", "SHP-003",
-                       "%zu outputs cannot fill whole 32-bit words at 4 bits (needs a multiple of %d).", n, PER_WORD);
-    seen = pack_matrix(q->codes, q->k, n / PER_WORD, n0 / PER_WORD, q->n / PER_WORD, out[P_QWEIGHT]);
-    seen |= pack_matrix(q->zeros, q->n_groups, n / PER_WORD, n0 / PER_WORD, q->n / PER_WORD, out[P_QZEROS]);
-    if (seen > 15)
-        return nb_fail(err, NB_EARG, "arg.codes", "", "codes or zero points above 15 do not fit 4 bits");
-    return pack_scales(q, n0, n, out[P_SCALES], err);
+                       "%zu outputs cannot fill whole 32-bit words at %u bits (needs a multiple of %u).", n, q->bits, unit);
+    seen = pack_part(q->codes, q->k, q->bits, n, n0, q->n, out[P_QWEIGHT]);
+    seen |= pack_part(q->zeros, q->n_groups, q->bits, n, n0, q->n, out[P_QZEROS]);
+    if (seen >> q->bits)
+        return nb_fail(err, NB_EARG, "arg.codes", "", "codes or zero points above %u do not fit %u bits", (1u << q->bits) - 1, q->bits);
+    return nb_put_scales(q, n0, n, out[P_SCALES], err);
 }
 
 static nb_json *config(const nb_qspec *spec, const char *const *skip, size_t n_skip)
 {
-    nb_json *o = nb_json_new_obj(), *list = nb_json_new_arr(), *meta = nb_json_new_obj(), *who = nb_json_new_arr();
-    bool ok = o && list;
-
-    for (size_t i = 0; i < n_skip && ok; i++)
-        ok = nb_json_push(list, nb_json_new_str(skip[i]));
-    ok = ok && nb_json_set(o, "quant_method", nb_json_new_str("awq")) && nb_json_set(o, "bits", nb_json_new_int(spec->bits)) &&
-         nb_json_set(o, "group_size", nb_json_new_int(spec->group_size)) && nb_json_set(o, "zero_point", nb_json_new_bool(!spec->sym)) &&
-         nb_json_set(o, "version", nb_json_new_str("gemm")) && nb_json_set(o, "format", nb_json_new_str("gemm"));
-    if (ok) {
-        ok = nb_json_set(o, "modules_to_not_convert", list);
-        list = NULL;
-    }
-    ok = ok && nb_json_set(o, "lm_head", nb_json_new_bool(false)) && who && nb_json_push(who, nb_json_new_str("nibble:" NB_VERSION));
-    if (ok && meta) {
-        ok = nb_json_set(meta, "quantizer", who);
-        who = NULL;
-        ok = nb_json_set(o, "meta", meta) && ok;
-        meta = NULL;
-    } else {
-        ok = false;
-    }
-    nb_json_free(list);
-    nb_json_free(who);
-    nb_json_free(meta);
-    if (!ok) {
-        nb_json_free(o);
-        return NULL;
-    }
-    return o;
+    return nb_awq_config(spec, "gemm", false, skip, n_skip);
 }
 
 const nb_format nb_fmt_awq_gemm = {
@@ -379,9 +331,10 @@ const nb_format nb_fmt_awq_gemm = {
     .method = "awq",
     .version = "gemm",
     .stripe = PER_WORD,
-    .parts = { [P_QWEIGHT] = { "qweight", NB_DT_I32, "k n/8", false },
-               [P_QZEROS] = { "qzeros", NB_DT_I32, "k/g n/8", true }, /* absent only when symmetric: zero point 8 */
-               [P_SCALES] = { "scales", NB_DT_NONE, "k/g n", false } },
+    .parts = { [P_QWEIGHT] = { "qweight", NB_DT_I32, "k n*b/32", false, NB_PART_CODES, NB_STORE_ALWAYS },
+               /* absent only when symmetric: every zero point is the middle code */
+               [P_QZEROS] = { "qzeros", NB_DT_I32, "k/g n*b/32", true, NB_PART_ZEROS, NB_STORE_ALWAYS },
+               [P_SCALES] = { "scales", NB_DT_NONE, "k/g n", false, NB_PART_SCALES, NB_STORE_ALWAYS } },
     .match = match,
     .shape = shape,
     .unpack = unpack,

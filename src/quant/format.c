@@ -3,10 +3,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "quant/awq.h"
 #include "quant/formats.h"
 
 static const nb_format *const formats[] = {
-    &nb_fmt_awq_gemm,
+    &nb_fmt_awq_gemm, &nb_fmt_awq_gemv, &nb_fmt_awq_gemv_fast, &nb_fmt_llm_awq,     &nb_fmt_awq_marlin,
+    &nb_fmt_gptq,     &nb_fmt_gptq_v2,  &nb_fmt_gptq_p,        &nb_fmt_gptq_marlin, &nb_fmt_ct,
 };
 
 size_t nb_format_count(void)
@@ -27,10 +29,24 @@ const nb_format *nb_format_find(const char *name)
     return NULL;
 }
 
-/* One dimension: "k", "n/8", "k/g", "n*b/32"; division rounds up. Returns the first byte behind it. */
-static const char *eval_dim(const char *p, const uint64_t var[4], uint64_t *out)
+bool nb_format_stores(const nb_format *f, size_t part, const nb_qspec *spec)
 {
-    static const char names[] = "nkgb";
+    if (part >= NB_MAX_PARTS || !f->parts[part].suffix)
+        return false;
+    switch (f->parts[part].when) {
+    case NB_STORE_ASYM:
+        return !spec->sym;
+    case NB_STORE_ACT_ORDER:
+        return spec->desc_act;
+    default:
+        return true;
+    }
+}
+
+/* One dimension: "k", "n/8", "k/g", "n*b/32", "8*z"; division rounds up. Returns the first byte behind it. */
+static const char *eval_dim(const char *p, const uint64_t var[5], uint64_t *out)
+{
+    static const char names[] = "nkgbz";
     uint64_t v = 1;
     char op = '*';
 
@@ -59,7 +75,7 @@ static const char *eval_dim(const char *p, const uint64_t var[4], uint64_t *out)
 
 unsigned nb_format_part_shape(const nb_format *f, size_t part, size_t n, size_t k, size_t g, unsigned bits, uint64_t shape[4])
 {
-    const uint64_t var[4] = { n, k, g, bits };
+    const uint64_t var[5] = { n, k, g, bits, nb_awq_zeros_width(k, g) };
     const char *p = part < NB_MAX_PARTS ? f->parts[part].shape : NULL;
     unsigned rank = 0;
 
@@ -73,56 +89,9 @@ unsigned nb_format_part_shape(const nb_format *f, size_t part, size_t n, size_t 
 
 /* Layouts this version recognises but does not read yet. A layout that gets its own file leaves this list. */
 
-static bool word32(const nb_tensor *t)
-{
-    return t && t->rank == 2 && (t->dtype == NB_DT_I32 || t->dtype == NB_DT_U32);
-}
-
-static bool matrix(const nb_tensor *t)
-{
-    return t && t->rank == 2;
-}
-
-static bool is_gptq(const nb_evidence *e) /* [K*b/32, N], scales [Gn, N] */
-{
-    return word32(e->qweight) && word32(e->qzeros) && matrix(e->scales) && e->qweight->shape[1] == e->scales->shape[1];
-}
-
-static bool is_gemv(const nb_evidence *e) /* [N, K/8], scales [N, 8Z] */
-{
-    return word32(e->qweight) && word32(e->qzeros) && matrix(e->scales) && e->qweight->shape[0] == e->scales->shape[0] &&
-           e->qzeros->shape[0] == e->qweight->shape[0] && e->scales->shape[1] % 8 == 0 && e->scales->shape[1] / 8 == e->qzeros->shape[1];
-}
-
-static bool is_marlin(const nb_evidence *e) /* [K/16, 2N], scales [Gn, N], no zeros */
-{
-    return word32(e->qweight) && !e->qzeros && matrix(e->scales) && e->qweight->shape[1] % 2 == 0 &&
-           e->qweight->shape[1] / 2 == e->scales->shape[1];
-}
-
-static bool is_fast(const nb_evidence *e)
-{
-    return matrix(e->qweight) && e->qweight->dtype == NB_DT_I16 && e->qzeros;
-}
-
-static bool is_llm_awq(const nb_evidence *e)
-{
-    return matrix(e->qweight) && e->qweight->dtype == NB_DT_I16 && e->scaled_zeros;
-}
-
 static bool is_bitblas(const nb_evidence *e)
 {
     return e->qweight && e->qweight->dtype == NB_DT_I8;
-}
-
-static bool is_gptq_marlin(const nb_evidence *e)
-{
-    return word32(e->b) && e->s && !e->qweight;
-}
-
-static bool is_ct(const nb_evidence *e)
-{
-    return word32(e->packed) && !e->qweight;
 }
 
 static bool is_nvfp4(const nb_evidence *e)
@@ -134,8 +103,7 @@ static const struct {
     const char *name;
     bool (*match)(const nb_evidence *e);
 } later[] = {
-    { "gptq", is_gptq },       { "awq-gemv", is_gemv },   { "awq-marlin", is_marlin },       { "awq-gemv-fast", is_fast },
-    { "llm-awq", is_llm_awq }, { "bitblas", is_bitblas }, { "gptq-marlin", is_gptq_marlin }, { "compressed-tensors", is_ct },
+    { "bitblas", is_bitblas },
     { "nvfp4", is_nvfp4 },
 };
 

@@ -22,8 +22,8 @@ static const struct {
     { "awq", "marlin", "awq-marlin" },
     { "gptq", "", "gptq" },
     { "gptq", "gptq", "gptq" },
-    { "gptq", "gptq_v2", "gptq" },
-    { "gptq", "gptq_p", "gptq" },
+    { "gptq", "gptq_v2", "gptq_v2" },
+    { "gptq", "gptq_p", "gptq_p" },
     { "gptq", "marlin", "gptq-marlin" },
     { "gptq", "bitblas", "bitblas" },
     { "gptq", "gemm", "awq-gemm" }, /* GPTQModel's RTN exports: the tensors are AWQ (formats 3.16) */
@@ -33,14 +33,38 @@ static const struct {
     { "compressed-tensors", "", "compressed-tensors" },
     { "compressed-tensors", "pack-quantized", "compressed-tensors" },
     { "compressed-tensors", "mixed-precision", "compressed-tensors" },
-    { "compressed-tensors", "nvfp4-pack-quantized", "nvfp4" },
     { "auto-round", "", "gptq" },
-    { "auto-round", "auto_round", "gptq" },
+    { "auto-round", "auto_round", "gptq_v2" }, /* true zeros, symmetric ones too (formats 3.15) */
+    { "auto-round", "auto_round:gptqmodel", "gptq_v2" },
     { "auto-round", "auto_round:gptq", "gptq" },
     { "auto-round", "auto_round:auto_gptq", "gptq" },
-    { "auto-round", "auto_round:gptqmodel", "gptq" },
     { "auto-round", "auto_round:auto_awq", "awq-gemm" },
     { "auto-round", "auto_round:llm_compressor", "compressed-tensors" },
+};
+
+/* Methods that people meet and we do not read: what they store, and where to go from there. */
+static const struct {
+    const char *method, *what;
+} foreign[] = {
+    { "bitsandbytes", "blockwise floats made when a model is loaded" },
+    { "hqq", "zero points that are no integers" },
+    { "exl2", "several bit widths inside one matrix" },
+    { "exl3", "trellis codes" },
+    { "fp8", "8-bit floats" },
+    { "fbgemm_fp8", "8-bit floats" },
+    { "modelopt", "NVIDIA floats" },
+    { "modelopt_fp4", "4-bit floats" },
+    { "mxfp4", "4-bit floats in blocks" },
+    { "aqlm", "code books" },
+    { "vptq", "code books" },
+    { "quip", "code books" },
+    { "higgs", "code books" },
+    { "spqr", "a sparse part beside the codes" },
+    { "quanto", "tensors of its own classes" },
+    { "torchao", "tensors of its own classes" },
+    { "eetq", "8-bit integers in an order for one GPU" },
+    { "marlin", "an order for one GPU" },
+    { "bitnet", "ternary weights" },
 };
 
 /* Where a parse stands. */
@@ -174,12 +198,152 @@ static nb_status parse_method(const qparse *p, nb_qconfig *c)
     if (key == c->method)
         return NB_OK;
     nb_esc(text, sizeof text, s, strlen(s));
+    key = NULL;
+    for (size_t i = 0; i < NB_LEN(foreign); i++)
+        if (strcmp(foreign[i].method, c->method) == 0)
+            key = foreign[i].what;
     nb_rule_hit(p->report, p->err, "CFG-003", p->source, "quant_method",
-                "Quantization method %s is not a 4-bit integer checkpoint this tool understands. \xe2\x86\x92 "
+                "Quantization method %s is not a 4-bit integer checkpoint this tool understands.%s%s%s \xe2\x86\x92 "
                 "Quantize the 16-bit original with `nibble quantize`, or use an AWQ export of the model.",
-                text);
+                text, key ? " It stores " : "", key ? key : "", key ? "." : "");
     return NB_EUNSUPPORTED;
 }
+
+/* The program that wrote the file, from meta.quantizer: "gptqmodel:7.7.0", or a list of such. */
+static bool written_by_gptqmodel(const nb_json *root)
+{
+    const nb_json *q = nb_json_get(nb_json_get(root, "meta"), "quantizer");
+    const bool list = nb_json_typeof(q) == NB_JARR;
+
+    for (size_t i = 0; i < (list ? nb_json_len(q) : 1); i++) {
+        const char *s = nb_json_str(list ? nb_json_at(q, i) : q, "");
+        unsigned major = 0, minor = 0;
+        if (strncmp(s, "gptqmodel:", 10) == 0 && sscanf(s + 10, "%4u.%4u", &major, &minor) == 2 && (major > 0 || minor >= 9))
+            return true;
+    }
+    return false;
+}
+
+/* Layouts that are known and refused, whatever else the config says; serialized Marlin is read, with a warning. */
+static nb_status check_gpu_layout(const qparse *p, const nb_qconfig *c)
+{
+    if (strcmp(c->method, "gptq") != 0)
+        return NB_OK;
+    if (strcmp(c->version, "marlin") == 0)
+        return nb_rule_warn(p->report, "CFG-023", p->source, "checkpoint_format",
+                            "Weights are pre-arranged for one GPU kernel (marlin). \xe2\x86\x92 Import is supported.");
+    if (strcmp(c->version, "bitblas") != 0)
+        return NB_OK;
+    if (p->report)
+        nb_rule_hit(p->report, p->err, "CFG-023", p->source, "checkpoint_format",
+                    "Weights are pre-arranged for one GPU kernel (bitblas). \xe2\x86\x92 Import is not supported.");
+    nb_rule_hit(p->report, p->err, "CNV-090", p->source, "checkpoint_format",
+                "BitBLAS files depend on the GPU they were prepared for and cannot be decoded reliably. \xe2\x86\x92 "
+                "Use the gptq or gptq_v2 export that they were made from.");
+    return NB_EUNSUPPORTED;
+}
+
+/* ---- compressed-tensors --------------------------------------------------------------------------------------- */
+
+void nb_qconfig_args(const nb_json *w, nb_qspec *spec)
+{
+    const char *strategy = nb_json_str(nb_json_get(w, "strategy"), "");
+    const char *order = nb_json_str(nb_json_get(w, "actorder"), "");
+
+    spec->bits = (unsigned)nb_json_int(nb_json_get(w, "num_bits"), 8);
+    spec->group_size = nb_json_int(nb_json_get(w, "group_size"), -1);
+    if (strcmp(strategy, "channel") == 0 || strcmp(strategy, "tensor") == 0)
+        spec->group_size = -1;
+    spec->sym = nb_json_bool(nb_json_get(w, "symmetric"), true);
+    spec->desc_act = strcmp(order, "group") == 0 || strcmp(order, "dynamic") == 0;
+}
+
+static nb_status ct_refuse(const qparse *p, const char *key, const char *what)
+{
+    nb_rule_hit(p->report, p->err, "CFG-022", p->source, key,
+                "This compressed-tensors model also quantizes %s; only weight-only integer models are supported. \xe2\x86\x92 "
+                "Use a W4A16 or W8A16 export, or quantize the 16-bit original with `nibble quantize`.",
+                what);
+    return NB_EUNSUPPORTED;
+}
+
+/* One config group. NB_OK: usable. */
+static nb_status ct_group(const qparse *p, const char *key, const nb_json *g)
+{
+    const nb_json *w = nb_json_get(g, "weights");
+    const char *type = nb_json_str(nb_json_get(w, "type"), "int"), *format = nb_json_str(nb_json_get(g, "format"), "pack-quantized");
+    const char *strategy = nb_json_str(nb_json_get(w, "strategy"), "group");
+    const int64_t bits = nb_json_int(nb_json_get(w, "num_bits"), 8), size = nb_json_int(nb_json_get(w, "group_size"), -1);
+    char text[NB_ESC_CAP];
+
+    if (!nb_json_is_null(nb_json_get(g, "input_activations")))
+        return ct_refuse(p, key, "activations");
+    if (!nb_json_is_null(nb_json_get(g, "output_activations")))
+        return ct_refuse(p, key, "output activations");
+    if (strcmp(type, "int") != 0)
+        return ct_refuse(p, key, "weights to floats");
+    if (strcmp(format, "pack-quantized") != 0) {
+        char what[NB_ESC_CAP + 32];
+        snprintf(what, sizeof what, "weights in the format %s", nb_esc(text, sizeof text, format, strlen(format)));
+        return ct_refuse(p, key, what);
+    }
+    if (strcmp(strategy, "group") != 0 && strcmp(strategy, "channel") != 0 && strcmp(strategy, "tensor") != 0)
+        return ct_refuse(p, key, "weights in blocks or tokens");
+    if (bits < 2 || bits > 8) {
+        nb_rule_hit(p->report, p->err, "CFG-004", p->source, "num_bits", "bits = %s is not usable (expected an integer from 2 to 8).",
+                    show(text, sizeof text, nb_json_get(w, "num_bits")));
+        return NB_EUNSUPPORTED;
+    }
+    if (size == 0 || size < -1 || size > 1 << 24 || (size == -1 && strcmp(strategy, "group") == 0)) {
+        nb_rule_hit(p->report, p->err, "CFG-005", p->source, "group_size",
+                    "group_size = %s is not usable (expected -1 or a positive integer).",
+                    show(text, sizeof text, nb_json_get(w, "group_size")));
+        return NB_EFORMAT;
+    }
+    return NB_OK;
+}
+
+static bool names_linear(const nb_json *targets)
+{
+    for (size_t i = 0; i < nb_json_len(targets); i++)
+        if (strcmp(nb_json_str(nb_json_at(targets, i), ""), "Linear") == 0)
+            return true;
+    return false;
+}
+
+/* All groups are checked; the global values are those of the group that targets every Linear, else of the first. */
+static nb_status parse_ct(const qparse *p, nb_qconfig *c)
+{
+    const nb_json *groups = nb_json_get(p->root, "config_groups");
+    const char *sparse = nb_json_str(nb_json_get(nb_json_get(p->root, "sparsity_config"), "format"), "dense");
+    const char *version = nb_json_str(nb_json_get(p->root, "version"), "");
+    unsigned major = 0, minor = 0;
+    bool linear = false;
+
+    c->old_words = sscanf(version, "%4u.%4u", &major, &minor) == 2 && major == 0 && minor < 18;
+    if (strcmp(c->version, "nvfp4-pack-quantized") == 0 || strcmp(c->version, "mxfp4-pack-quantized") == 0)
+        return ct_refuse(p, "format", "weights to 4-bit floats");
+    if (strcmp(sparse, "dense") != 0)
+        return ct_refuse(p, "sparsity_config", "sparse weights");
+    for (size_t i = 0; i < nb_json_len(groups); i++) {
+        const char *key;
+        const nb_json *g = nb_json_member(groups, i, &key);
+        const bool all = names_linear(nb_json_get(g, "targets"));
+        nb_status rc = ct_group(p, key, g);
+        if (rc != NB_OK)
+            return rc;
+        if (i == 0 || (all && !linear))
+            nb_qconfig_args(nb_json_get(g, "weights"), &c->spec);
+        linear = linear || all;
+    }
+    if (nb_json_typeof(groups) == NB_JOBJ && nb_json_len(groups))
+        return c->layout ? NB_OK : ct_refuse(p, "format", c->version);
+    nb_rule_hit(p->report, p->err, "CFG-004", p->source, "config_groups",
+                "bits = (missing) is not usable (expected an integer from 2 to 8).");
+    return NB_EUNSUPPORTED;
+}
+
+/* ---- all methods ---------------------------------------------------------------------------------------------- */
 
 static nb_status parse_sizes(const qparse *p, nb_qconfig *c)
 {
@@ -217,11 +381,11 @@ static nb_status parse_sizes(const qparse *p, nb_qconfig *c)
 
 static nb_status parse_flags(const qparse *p, nb_qconfig *c)
 {
-    bool has_sym, sym = true, zero_point = true, found;
+    bool has_sym, sym = true, zero_point = true;
     nb_status rc;
 
     if ((rc = get_bool(p, "zero_point", &c->has_zero_point, &zero_point)) != NB_OK || (rc = get_bool(p, "sym", &has_sym, &sym)) != NB_OK ||
-        (rc = get_bool(p, "desc_act", &found, &c->spec.desc_act)) != NB_OK ||
+        (rc = get_bool(p, "desc_act", &c->has_desc_act, &c->spec.desc_act)) != NB_OK ||
         (rc = get_bool(p, "lm_head", &c->has_lm_head, &c->lm_head)) != NB_OK)
         return rc;
     if (c->has_zero_point && has_sym && zero_point == sym) {
@@ -231,7 +395,20 @@ static nb_status parse_flags(const qparse *p, nb_qconfig *c)
         if (!p->report)
             return NB_EFORMAT;
     }
+    c->has_sym = has_sym;
     c->spec.sym = c->has_zero_point ? !zero_point : has_sym ? sym : strcmp(c->method, "awq") != 0;
+    if (strcmp(c->method, "gptq") == 0 && (!has_sym || !c->has_desc_act)) {
+
+        if (!has_sym && !c->has_zero_point &&
+            (rc = nb_rule_hit(p->report, p->err, "CFG-011", p->source, "sym",
+                              "sym is missing; vLLM refuses to load without it. \xe2\x86\x92 Add \"sym\": %s.",
+                              c->spec.sym ? "true" : "false")) != NB_OK)
+            return rc;
+        if (!c->has_desc_act && (rc = nb_rule_hit(p->report, p->err, "CFG-011", p->source, "desc_act",
+                                                  "desc_act is missing; vLLM refuses to load without it. \xe2\x86\x92 "
+                                                  "Add \"desc_act\": false.")) != NB_OK)
+            return rc;
+    }
     if (strcmp(c->method, "awq") == 0 && !c->has_zero_point)
         return nb_rule_hit(p->report, p->err, "CFG-010", p->source, "zero_point",
                            "zero_point is missing. The tensors decide here, but vLLM and SGLang refuse to load this. \xe2\x86\x92 "
@@ -253,10 +430,15 @@ nb_status nb_qconfig_parse(const nb_json *root, const char *source, nb_report *r
     rc = parse_method(&p, out);
     if (rc != NB_OK)
         return rc;
-    if (strcmp(out->method, "compressed-tensors") != 0) { /* its sizes stand per group of targets */
-        if ((rc = parse_sizes(&p, out)) != NB_OK || (rc = parse_flags(&p, out)) != NB_OK)
-            return rc;
-    }
+    if ((rc = check_gpu_layout(&p, out)) != NB_OK)
+        return rc;
+    if (strcmp(out->method, "compressed-tensors") == 0) /* its sizes stand per group of targets */
+        rc = parse_ct(&p, out);
+    else if ((rc = parse_sizes(&p, out)) == NB_OK)
+        rc = parse_flags(&p, out);
+    if (rc != NB_OK)
+        return rc;
+    out->word_zeros = written_by_gptqmodel(root);
     out->skip = nb_json_get(root, "modules_to_not_convert");
     if (nb_json_typeof(out->skip) != NB_JARR)
         out->skip = NULL;

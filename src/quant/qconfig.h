@@ -16,14 +16,20 @@ typedef struct nb_qconfig {
     nb_qspec spec;
     bool has_zero_point; /* the key that vLLM wants, not an alias */
     bool has_lm_head, lm_head;
-    const nb_json *skip;    /* modules_to_not_convert, an array, or NULL */
-    const nb_json *dynamic; /* rules of GPTQModel, an object, or NULL    */
+    const nb_json *skip;        /* modules_to_not_convert, an array, or NULL */
+    const nb_json *dynamic;     /* rules of GPTQModel, an object, or NULL    */
+    bool has_sym, has_desc_act; /* keys that vLLM wants of GPTQ */
+    bool word_zeros;            /* written by gptqmodel 0.9 or newer: GPTQ v1 zero points lost 1 as whole words (formats 3.10) */
+    bool old_words;             /* compressed-tensors before 0.18: 3, 5, 6 and 7 bits do not straddle words (formats 3.13)     */
 } nb_qconfig;
 
 /* root is an object; source its file name. Violations go to the report, or the first must-rule is the error
  * (NB_EUNSUPPORTED CFG-003 for unknown methods and CFG-004, NB_EFORMAT CFG-005 ...). In report mode unusable values
  * also end the call with their code, since nothing below can be judged; the finding is in the report then. */
 nb_status nb_qconfig_parse(const nb_json *root, const char *source, nb_report *report, nb_qconfig *out, nb_err *err);
+
+/* `weights` of a compressed-tensors config group, checked by nb_qconfig_parse, into spec. */
+void nb_qconfig_args(const nb_json *weights, nb_qspec *spec);
 
 /* The modules_to_not_convert entry that excludes a module for readers that match substrings (AutoAWQ, vLLM, SGLang);
  * NULL: none. *whole: the entry covers whole path components, so that every reader understands it alike. */

@@ -33,6 +33,7 @@ typedef struct nb_format nb_format;
 typedef struct nb_evidence {
     const nb_tensor *qweight, *qzeros, *scales, *g_idx, *scaled_zeros; /* AWQ, GPTQ      */
     const nb_tensor *packed, *packed_scale;                            /* weight_packed, weight_scale */
+    const nb_tensor *packed_zero, *packed_shape, *packed_idx;          /* weight_zero_point, weight_shape, weight_g_idx */
     const nb_tensor *b, *s;                                            /* GPTQ Marlin: B, s */
     const nb_tensor *weight, *bias;
 } nb_evidence;
@@ -43,19 +44,27 @@ typedef struct nb_linear {
     const nb_format *format;
     nb_qspec spec;
     size_t n, k, g;                       /* resolved sizes, g = k when per channel */
+    unsigned variant;                     /* the layout's own: how zero points or words were written */
+    bool act_order;                       /* the group of an input is its g_idx, not k / g */
     const nb_tensor *parts[NB_MAX_PARTS]; /* in the order of format->parts; NULL when an optional one is absent */
     const nb_tensor *bias;                /* "<prefix>.bias" or NULL                */
 } nb_linear;
 
+typedef enum nb_part_role { NB_PART_OTHER, NB_PART_CODES, NB_PART_ZEROS, NB_PART_SCALES, NB_PART_G_IDX } nb_part_role;
+typedef enum nb_part_when { NB_STORE_ALWAYS, NB_STORE_ASYM, NB_STORE_ACT_ORDER } nb_part_when;
+
 typedef struct nb_part {
     const char *suffix; /* "qweight" */
     nb_dtype dtype;     /* NB_DT_NONE: F16, BF16 or F32 */
-    const char *shape;  /* in n k g: "k n/8", "k/g n"   */
-    bool optional;
+    const char *shape;  /* in n k g, b bits, z = nb_awq_zeros_width: "k n*b/32", "n 8*z" */
+    bool optional;      /* for readers                                         */
+    nb_part_role role;
+    nb_part_when when; /* what a writer stores: nb_format_stores() */
 } nb_part;
 
 struct nb_format {
     const char *name;    /* "awq-gemm": what --to takes        */
+    const char *family;  /* name of the row whose shapes it shares, NULL: its own. Only that row's match() finds something */
     const char *method;  /* quant_method                       */
     const char *version; /* version / checkpoint_format        */
     size_t stripe;       /* outputs per stripe are a multiple of this */
@@ -68,15 +77,24 @@ struct nb_format {
     nb_status (*unpack)(const nb_linear *lin, size_t n0, nb_qlin *q, nb_err *err);
     /* Pack rows [n0, n0+q->n) of n into the whole-tensor buffers out[part] (host memory of full size). What the layout
      * cannot hold exactly is an error, never a rounding. Stripes that begin at multiples of `stripe` write disjoint
-     * bytes, so threads may pack (and unpack) different stripes at once. */
+     * bytes, so threads may pack (and unpack) different stripes at once. Parts that do not depend on outputs (g_idx) are
+     * written with the stripe of output 0. out[part] may be NULL for parts that nb_format_stores() leaves out.
+     * NULL: the layout is only read. */
     nb_status (*pack)(const nb_qlin *q, size_t n0, size_t n, void *const out[NB_MAX_PARTS], nb_err *err);
+    /* Stored values outside the matrix that should be 0 and are not; reading ignores them (VAL-005). NULL: no padding. */
+    uint64_t (*padding)(const nb_linear *lin);
     /* The object for config.json "quantization_config" and, equally, quantize_config.json (formats 6.8). NULL: no memory. */
     nb_json *(*config)(const nb_qspec *spec, const char *const *skip, size_t n_skip);
+    /* Add to an object made by config() that one module differs from its global values. false: no memory.
+     * NULL: the layout has one setting for all modules. */
+    bool (*override)(nb_json *config, const char *module, const nb_qspec *spec);
 };
 
 const nb_format *nb_format_find(const char *name); /* "awq-gemm"; NULL when unknown */
 size_t nb_format_count(void);
 const nb_format *nb_format_at(size_t i);
+/* Does a writer store this part for linears of this spec (sym, desc_act)? */
+bool nb_format_stores(const nb_format *f, size_t part, const nb_qspec *spec);
 /* Shape of a part for sizes n, k, g. Returns rank; shape[] holds up to 4. */
 unsigned nb_format_part_shape(const nb_format *f, size_t part, size_t n, size_t k, size_t g, unsigned bits, uint64_t shape[4]);
 
@@ -89,6 +107,7 @@ typedef struct nb_scan {
     const nb_linear *linears; /* [n_linears], in store order                  */
     size_t n_linears;
     nb_qspec spec; /* global values of the config */
+    char note[256]; /* "": what was read otherwise than the config says, for one log line */
     void *impl;
 } nb_scan;
 

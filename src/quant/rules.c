@@ -79,6 +79,9 @@ static const nb_rule rules[] = {
          "quantize_config.json before quant_config.json); another program may use the other."),
     WARN("CFG-010", "cfg.zero_point_missing",
          "AWQ loaders of vLLM and SGLang require the key zero_point and stop without it. The tensors themselves are fine."),
+    WARN("CFG-011", "cfg.gptq_key_missing",
+         "GPTQ loaders of vLLM require the keys desc_act and sym and stop without them. The tensors themselves are fine: zero points and "
+         "group tables are stored."),
     WARN("CFG-012", "cfg.zero_point",
          "The config says that the quantization is symmetric (every zero point is the middle code), but stored zero points differ. "
          "The stored ones are used; a loader that trusts the config would compute wrong weights."),
@@ -103,6 +106,12 @@ static const nb_rule rules[] = {
          "A number or a truth value is written as a JSON string. nibble reads it; other loaders stop with a type error."),
     WARN("CFG-021", "cfg.dtype",
          "Scales are float16 while the config declares bfloat16. AWQ kernels before their bfloat16 versions accept only float16."),
+    REJECT("CFG-022", "cfg.quant_method", NB_EUNSUPPORTED,
+           "compressed-tensors is one name for many things. nibble reads weights packed as integers of 2 to 8 bits (pack-quantized). "
+           "Models whose activations are quantized too, whose weights are floats of 4 or 8 bits, or sparse, compute something else."),
+    REJECT("CFG-023", "cfg.gpu_layout", NB_EUNSUPPORTED,
+           "The words were put in the order in which one GPU kernel loads them, when the model was saved. Serialized Marlin can be read "
+           "back exactly; BitBLAS cannot, since its order depends on the GPU."),
     REJECT("CFG-030", "cfg.quant_conflict", NB_EFORMAT,
            "zero_point (AWQ) and sym (GPTQ, AutoRound) are opposites of each other. When both are given they must differ."),
     /* names */
@@ -144,6 +153,18 @@ static const nb_rule rules[] = {
     REJECT("SHP-005", "qt.shape", NB_EFORMAT,
            "scales has groups first and outputs second. The stored tensor has the two axes exchanged, as other layouts do."),
     REJECT("SHP-006", "qt.shape", NB_EFORMAT, "qzeros must hold one packed row of zero points per group, as wide as a row of qweight."),
+    REJECT("SHP-007", "qt.shape", NB_EFORMAT,
+           "GEMV layouts pad scales and zero points so that a GPU kernel can load whole lines. The padded width follows from the inputs "
+           "and the group size; another width belongs to another layer or group size."),
+    REJECT("SHP-008", "qt.shape", NB_EFORMAT,
+           "gemv_fast and llm-awq interleave the codes of 64 inputs and 4 outputs. Other sizes cannot be stored in these layouts."),
+    REJECT("SHP-009", "qt.shape", NB_EFORMAT,
+           "GPTQ packs codes along the inputs and zero points along the outputs into 32-bit words; 3 bits and bit planes need blocks of "
+           "32. Sizes that do not fill whole words cannot be stored."),
+    REJECT("SHP-010", "qt.shape", NB_EFORMAT,
+           "g_idx is a table with the group of every input: as many integers as the linear has inputs."),
+    REJECT("SHP-012", "qt.shape", NB_EFORMAT,
+           "weight_shape states outputs and inputs of a compressed-tensors linear. The packed words hold another number of codes."),
     REJECT("SHP-011", "qt.shape", NB_EFORMAT, "The bias of a linear has one value per output."),
     REJECT("SHP-013", "cfg.shape_mismatch", NB_EFORMAT,
            "The sizes of a module follow from config.json (hidden size, heads, intermediate size, vocabulary). The stored tensor has "
@@ -152,6 +173,9 @@ static const nb_rule rules[] = {
     REJECT("SHP-015", "qt.shape", NB_EFORMAT, "A tensor has another number of dimensions than its role in the layout allows."),
     REJECT("SHP-016", "qt.shape", NB_EFORMAT,
            "scales must have one row per group and one column per output; the stored shape fits neither the config nor its transpose."),
+    REJECT("SHP-017", "qt.shape", NB_EUNSUPPORTED,
+           "The padding of the GEMV layouts is defined for groups of 16, 32, 64, 128 and more inputs. No program writes another group "
+           "size, so the width of the tensors would be a guess."),
     /* values */
     REJECT("VAL-001", "num.scale_nonfinite", NB_ENUMERIC,
            "A scale is NaN or infinite, so a whole group of weights is. The quantization overflowed (float16 ends at 65504) or the "
@@ -162,17 +186,78 @@ static const nb_rule rules[] = {
     WARN("VAL-003", "num.scale_negative", "Negative scales are valid arithmetic. Only AutoRound is known to write them."),
     WARN("VAL-004", "num.scale_subnormal",
          "Float16 numbers below 6.1e-5 are subnormal; some GPUs replace them by zero, which erases the group there."),
+    WARN("VAL-005", "num.padding",
+         "GEMV layouts have room for more groups than a layer has. Nothing reads the values there, and programs write zeros; other "
+         "values hint at another group size or at a damaged file."),
+    REJECT("VAL-006", "qt.g_idx", NB_EFORMAT,
+           "An entry of g_idx names a group that does not exist. Kernels that trust it read outside of the scales."),
+    REJECT("VAL-007", "qt.g_idx", NB_EFORMAT,
+           "Every group has as many inputs as the group size says, only the last may be shorter. The table gives a group another number, "
+           "so it belongs to another group size or is damaged."),
     REJECT("VAL-008", "num.constant", NB_EFORMAT,
            "Every word of the packed weights is the same. No real layer looks like this: the tensor was allocated and never written."),
     WARN("VAL-009", "num.f16_overflow",
          "Some dequantized weights are larger than float16 can hold; engines that compute weights in float16 get infinities."),
     REJECT("VAL-010", "num.nonfinite", NB_ENUMERIC, "A tensor that is used as it is contains NaN or infinity."),
+    REJECT("VAL-011", "num.fast_offset", NB_EFORMAT,
+           "gemv_fast and llm-awq store -(scale * zero point) as a float. Divided by the scale it must be near an integer from 0 to 15; "
+           "otherwise the tensor was made by something else."),
+    WARN("VAL-012", "num.zero_wrapped",
+         "GPTQ v1 stores zero points minus one. AutoGPTQ computed 0 - 1 as a 32-bit number, so that a zero point of 0 became all ones and "
+         "overwrote its neighbours in the word. What they were is lost: quantize again, and store asymmetric models as gptq_v2."),
+    WARN("VAL-013", "num.padding", "Bits behind the last code of a packed row are unused and should be zero; nothing reads them."),
+    REJECT("VAL-014", "qt.shape", NB_EFORMAT,
+           "compressed-tensors packs 3, 5, 6 and 7 bits as a dense stream since release 0.18, and as whole codes per word before. The "
+           "number of words fits neither."),
+    WARN("VAL-016", "num.zero_legacy3",
+         "Older GPTQModel releases converted 3-bit zero points with constants for the wrong words. The shift is known and is undone on "
+         "reading, but other engines decode such files wrongly."),
     WARN("VAL-015", "num.code_range",
          "Half of the code range never occurs in a whole tensor. The codes may have fewer bits than declared, or be signed."),
+    /* conventions */
+    REJECT("ORD-001", "qt.order", NB_EFORMAT,
+           "The codes of a word can be arranged in two ways that look alike. Scales and codes of neighbouring outputs belong together; "
+           "read in the other order they fit clearly better, so the declared layout is not the one that was written."),
+    REJECT("ORD-002", "qt.zero_offset", NB_EFORMAT,
+           "Weights of a group average to about nothing. Here they are off by one step almost everywhere, in the same direction: whoever "
+           "packed the zero points added or subtracted 1, as another layout does."),
+    REJECT("ORD-003", "qt.order", NB_EFORMAT,
+           "For a square number of groups and outputs the shape cannot tell whether scales are transposed; the values can."),
+    REJECT("ORD-004", "qt.order", NB_EFORMAT,
+           "Zero points fit their groups only when their words are read in another order than the codes: the two were packed by "
+           "different programs."),
+    WARN("ORD-005", "qt.zero_convention",
+         "GPTQ v1 stores zero points minus one, v2 as they are, and only checkpoint_format tells. The stored values contradict it: "
+         "constant words of symmetric models are unmistakable, and in others the decoded weights average one step off. nibble uses what "
+         "the tensors say; servers that trust the label produce noise."),
+    WARN("ORD-006", "qt.act_order",
+         "The config says that inputs were quantized in their natural order, but the group table is reordered. The table is used; a "
+         "loader that ignores it computes wrong weights."),
+    INFO("ORD-007", "qt.act_order",
+         "The columns were quantized in the order of their activations, but groups were laid out before (static groups), so the table is "
+         "in natural order and costs nothing."),
+    WARN("ORD-008", "qt.order",
+         "8-bit AWQ codes fit better when the bytes of a word are interleaved, as some GPU repacking code assumes. No public program "
+         "writes such files."),
+    REJECT("ORD-009", "qt.code_offset", NB_EFORMAT,
+           "Codes are stored with an offset of half the range. Here most are at both ends of it, as signed codes without the offset are."),
     /* conversion */
     REJECT("CNV-010", "conv.act_order", NB_EUNSUPPORTED,
            "GPTQ with activation order assigns inputs to groups by a table (g_idx). AWQ layouts have no such table and cannot hold the "
            "weights without quantizing again."),
+    REJECT("CNV-050", "conv.shape", NB_EUNSUPPORTED,
+           "The target layout has a condition on sizes that this linear does not meet; the message names it."),
+    REJECT("CNV-060", "conv.bits", NB_EUNSUPPORTED,
+           "A conversion moves codes between layouts. Other bits or other groups mean other codes: quantize the original weights "
+           "again."),
+    REJECT("CNV-020", "conv.zero", NB_EFORMAT,
+           "GPTQ v1 stores zero points minus one, so 0 has no portable form: programs disagree about what is written and read. gptq_v2 "
+           "holds it."),
+    REJECT("CNV-040", "conv.zero", NB_EFORMAT,
+           "The target has no zero points: every group must have the middle code as its zero."),
+    REJECT("CNV-090", "conv.gpu_layout", NB_EUNSUPPORTED,
+           "BitBLAS stores weights in an order that depends on the GPU and on the version that prepared them. Bytes alone do not tell "
+           "which, so any reading would be a guess."),
     REJECT("CNV-030", "num.scale_inexact", NB_ENUMERIC,
            "A scale needs more digits than the target type has. Rounding it would change every weight of its group, so it is refused."),
 };

@@ -5,7 +5,9 @@
 
 #include "base/mem.h"
 #include "base/strmap.h"
-#include "quant/qconfig.h"
+#include "quant/convention.h"
+#include "quant/formats.h"
+#include "quant/qrules.h"
 
 typedef struct scan_impl {
     nb_arena arena;
@@ -18,6 +20,7 @@ typedef struct scan_impl {
 typedef struct scan_job {
     const nb_store *store;
     const nb_qconfig *cfg; /* NULL: no config */
+    nb_qrules *rules;      /* of cfg */
     nb_report *report;
     nb_scan *out;
     scan_impl *impl;
@@ -39,6 +42,9 @@ static const struct {
     { ".g_idx", offsetof(nb_evidence, g_idx), false },
     { ".scaled_zeros", offsetof(nb_evidence, scaled_zeros), false },
     { ".weight_scale", offsetof(nb_evidence, packed_scale), false },
+    { ".weight_zero_point", offsetof(nb_evidence, packed_zero), false },
+    { ".weight_shape", offsetof(nb_evidence, packed_shape), false },
+    { ".weight_g_idx", offsetof(nb_evidence, packed_idx), false },
     { ".s", offsetof(nb_evidence, s), false },
     { ".weight", offsetof(nb_evidence, weight), false },
     { ".bias", offsetof(nb_evidence, bias), false },
@@ -119,6 +125,14 @@ static nb_status push(const scan_job *j, const nb_linear *lin)
     return NB_OK;
 }
 
+/* Name of the row whose shapes a layout has. */
+static const char *family(const char *layout)
+{
+    const nb_format *f = nb_format_find(layout);
+
+    return f && f->family ? f->family : layout;
+}
+
 /* The layout for one prefix: from the tensors, else what the config declares. Disagreement is CFG-008. */
 static nb_status decide(scan_job *j, const nb_evidence *e, const nb_tensor *anchor, const char *prefix, const char **layout)
 {
@@ -126,59 +140,77 @@ static nb_status decide(scan_job *j, const nb_evidence *e, const nb_tensor *anch
     char text[NB_ESC_CAP], shape[160];
 
     *layout = found ? found : said;
-    if (!found || (said && strcmp(found, said) == 0) || j->told_layout)
-        return NB_OK;
-    j->told_layout = true;
-    return nb_rule_hit(j->report, j->err, "CFG-008", anchor->file, shown(text, sizeof text, prefix),
-                       "Config declares %s%s%s, but the tensors have the %s layout (%s). Editing the version field does not convert a "
-                       "checkpoint. \xe2\x86\x92 Convert from %s.",
-                       j->cfg->method, j->cfg->version[0] ? " " : "", j->cfg->version, found,
-                       nb_shape_str(shape, sizeof shape, anchor->shape, anchor->rank), found);
+    if (found && said && strcmp(found, family(said)) == 0)
+        *layout = said; /* shapes do not tell the rows of a family apart */
+    else if (found && !j->told_layout) {
+        j->told_layout = true;
+        return nb_rule_hit(j->report, j->err, "CFG-008", anchor->file, shown(text, sizeof text, prefix),
+                           "Config declares %s%s%s, but the tensors have the %s layout (%s). Editing the version field does not convert a "
+                           "checkpoint. \xe2\x86\x92 Convert from %s.",
+                           j->cfg->method, j->cfg->version[0] ? " " : "", j->cfg->version, found,
+                           nb_shape_str(shape, sizeof shape, anchor->shape, anchor->rank), found);
+    }
+    return NB_OK;
 }
 
 static nb_status unsupported(const scan_job *j, const char *layout)
 {
     return nb_fail(
         j->err, NB_EUNSUPPORTED, "cfg.quant_method", "",
-        "the tensors have the %s layout (quant_method %s), which this version recognises but does not read yet; it reads "
-        "awq-gemm with 4 bits. \xe2\x86\x92 Use a 4-bit AWQ GEMM export, or quantize the 16-bit original with `nibble quantize`.",
+        "the tensors have the %s layout (quant_method %s), which this version recognises but does not read. \xe2\x86\x92 Use an AWQ, "
+        "GPTQ or compressed-tensors export of the model, or quantize the 16-bit original with `nibble quantize`.",
         layout ? layout : "unknown", j->cfg->method);
 }
 
-/* A per-module override of GPTQModel's `dynamic` may change group_size; the tensors are the ground truth (formats 6.5). */
-static void follow_tensors(const scan_job *j, nb_linear *lin, const nb_evidence *e)
+/* Must this part be there? Zero points may be absent from symmetric linears where the row says so; a group table only where the
+ * order of inputs is natural or groups are static. */
+static bool needed(const scan_job *j, const nb_linear *lin, const nb_part *p)
 {
-    if (j->cfg->dynamic && e->scales && e->scales->rank == 2 && e->qweight->rank == 2 && e->scales->shape[0] &&
-        e->qweight->shape[0] % e->scales->shape[0] == 0 && e->qweight->shape[0] / e->scales->shape[0] <= (1u << 24) &&
-        lin->spec.group_size != -1)
-        lin->spec.group_size = (int64_t)(e->qweight->shape[0] / e->scales->shape[0]);
+    const nb_json *root = j->cfg->root;
+
+    if (!p->optional)
+        return true;
+    if (p->role == NB_PART_ZEROS)
+        return !lin->spec.sym;
+    return p->role == NB_PART_G_IDX && lin->spec.desc_act && !nb_json_bool(nb_json_get(root, "static_groups"), false) &&
+           !nb_json_bool(nb_json_get(nb_json_get(root, "meta"), "static_groups"), false);
+}
+
+static unsigned declared_variant(const nb_qconfig *c, const nb_format *f)
+{
+    if (f == &nb_fmt_gptq)
+        return c->word_zeros ? NB_ZEROS_WORD : NB_ZEROS_FIELD;
+    if (f == &nb_fmt_ct)
+        return c->old_words ? NB_CT_ALIGNED : NB_CT_DENSE;
+    return 0;
 }
 
 static nb_status add_linear(scan_job *j, const nb_tensor *anchor, const char *prefix, const nb_evidence *e)
 {
     nb_linear lin = { .prefix = prefix, .spec = j->cfg->spec, .bias = e->bias };
     char name[NB_ESC_CAP];
-    const char *layout;
+    const char *layout, *excluded;
     nb_err local = { 0 };
     nb_status rc;
 
-    if ((rc = decide(j, e, anchor, prefix, &layout)) != NB_OK)
+    if ((rc = decide(j, e, anchor, prefix, &layout)) != NB_OK ||
+        (rc = nb_qrules_spec(j->rules, prefix, &lin.spec, &excluded, j->err)) != NB_OK)
         return rc;
     lin.format = nb_format_find(layout);
     if (!lin.format)
         return unsupported(j, layout);
+    lin.variant = declared_variant(j->cfg, lin.format);
     for (size_t p = 0; p < NB_MAX_PARTS && lin.format->parts[p].suffix; p++) {
         const size_t n = strlen(lin.format->parts[p].suffix);
         for (size_t i = 0; i < NB_LEN(parts); i++)
             if (strcmp(parts[i].suffix + 1, lin.format->parts[p].suffix) == 0 && n)
                 memcpy(&lin.parts[p], (const char *)e + parts[i].at, sizeof lin.parts[p]);
-        if (!lin.parts[p] && (!lin.format->parts[p].optional || !lin.spec.sym)) {
+        if (!lin.parts[p] && needed(j, &lin, &lin.format->parts[p])) {
             shown(name, sizeof name, prefix);
-            return nb_rule_hit(j->report, j->err, "NAM-001", anchor->file, name, "%s has qweight but no %s.", name,
-                               lin.format->parts[p].suffix);
+            return nb_rule_hit(j->report, j->err, "NAM-001", anchor->file, name, "%s has %s but no %s.", name,
+                               strrchr(anchor->name, '.') + 1, lin.format->parts[p].suffix);
         }
     }
-    follow_tensors(j, &lin, e);
     rc = lin.format->shape(&lin, &local);
     if (rc != NB_OK) {
         if (j->report && rc != NB_EUNSUPPORTED && rc != NB_ENOMEM) /* what is legal but not ours ends the scan */
@@ -240,6 +272,70 @@ static nb_status visit(scan_job *j, const nb_tensor *t)
     return add_linear(j, t, prefix, &e);
 }
 
+/* GPTQ zero points that contradict the declared convention: what the tensors say is used (ORD-005, VAL-016). */
+static nb_status settle_zeros(scan_job *j)
+{
+    scan_impl *m = j->impl;
+    const nb_format *said = NULL, *use;
+    unsigned variant;
+    nb_zero_verdict v;
+    nb_status rc;
+
+    for (size_t i = 0; i < m->n && !said; i++)
+        if (m->linears[i].format == &nb_fmt_gptq || m->linears[i].format == &nb_fmt_gptq_v2)
+            said = m->linears[i].format;
+    if (!said)
+        return NB_OK;
+    if ((rc = nb_zero_convention(m->linears, m->n, &v, j->err)) != NB_OK)
+        return rc;
+    use = v.reading < 0 ? said : v.reading == NB_ZEROS_TRUE ? &nb_fmt_gptq_v2 : &nb_fmt_gptq;
+    variant = v.reading == NB_ZEROS_LEGACY3 ? NB_ZEROS_LEGACY3 : declared_variant(j->cfg, use);
+    if (use == said && v.reading != NB_ZEROS_LEGACY3)
+        return NB_OK;
+    for (size_t i = 0; i < m->n; i++)
+        if (m->linears[i].format == said) {
+            m->linears[i].format = use;
+            m->linears[i].variant = variant == NB_ZEROS_LEGACY3 && m->linears[i].spec.bits != 3 ? NB_ZEROS_WORD : variant;
+        }
+    if (j->out->format == said)
+        j->out->format = use;
+    if (v.reading == NB_ZEROS_LEGACY3) {
+        snprintf(j->out->note, sizeof j->out->note, "3-bit zero points of an older GPTQModel release are repaired on reading (%s)", v.why);
+        return nb_rule_hit(j->report, j->err, "VAL-016", j->cfg->source, "checkpoint_format",
+                           "3-bit zero points were saved with the shift of an older GPTQModel release; they are repaired on reading (%s). "
+                           "\xe2\x86\x92 Re-save to make the file portable.",
+                           v.why);
+    }
+    snprintf(j->out->note, sizeof j->out->note, "the config says %s, zero points say %s (%s); using %s", said->name, use->name, v.why,
+             use->name);
+    return nb_rule_hit(j->report, j->err, "ORD-005", j->cfg->source, "checkpoint_format",
+                       "Config says %s, zero points say %s (%s). Using %s. \xe2\x86\x92 Fix checkpoint_format to avoid \"!!!!\" output in "
+                       "servers.",
+                       said->name, use->name, v.why, use->name);
+}
+
+/* desc_act against the group tables, once per model. */
+static nb_status check_order(scan_job *j)
+{
+    const scan_impl *m = j->impl;
+    const nb_linear *odd = NULL;
+    bool said = false, any = false;
+
+    for (size_t i = 0; i < m->n; i++) {
+        any = any || m->linears[i].act_order;
+        said = said || m->linears[i].spec.desc_act;
+        if (!odd && m->linears[i].act_order && !m->linears[i].spec.desc_act)
+            odd = &m->linears[i];
+    }
+    if (odd)
+        return nb_rule_hit(j->report, j->err, "ORD-006", odd->parts[0]->file, odd->prefix,
+                           "desc_act is false, but g_idx is reordered; g_idx is used.");
+    if (said && !any)
+        return nb_rule_hit(j->report, j->err, "ORD-007", j->cfg->source, "desc_act",
+                           "desc_act is true, but g_idx is in natural order (static groups).");
+    return NB_OK;
+}
+
 /* Packed tensors in the store, for CFG-001. */
 static size_t count_anchors(const nb_store *s)
 {
@@ -255,6 +351,7 @@ static size_t count_anchors(const nb_store *s)
 nb_status nb_scan_open(const nb_store *s, const nb_json *qcfg, const char *source, nb_report *report, nb_scan *out, nb_err *err)
 {
     nb_qconfig cfg;
+    nb_qrules *rules = NULL;
     scan_job j = { .store = s, .cfg = &cfg, .report = report, .out = out, .err = err };
     size_t packed;
     nb_status rc = NB_OK;
@@ -278,8 +375,16 @@ nb_status nb_scan_open(const nb_store *s, const nb_json *qcfg, const char *sourc
     j.impl = out->impl = nb_calloc(1, sizeof *j.impl);
     if (!j.impl || !(j.impl->map = nb_strmap_new(packed)))
         rc = nb_enomem(err, "the scan");
+    if (rc == NB_OK)
+        rc = nb_qrules_open(&cfg, report, &rules, err);
+    j.rules = rules;
     for (size_t i = 0; rc == NB_OK && i < s->n_tensors; i++)
         rc = visit(&j, &s->tensors[i]);
+    nb_qrules_close(rules);
+    if (rc == NB_OK)
+        rc = settle_zeros(&j);
+    if (rc == NB_OK && report)
+        rc = check_order(&j);
     if (rc != NB_OK) {
         nb_err_at(err, s->path, NULL);
         nb_scan_clear(out);

@@ -32,7 +32,7 @@ static void test_formats(void **state)
     (void)state;
     for (size_t i = 0; i < nb_format_count(); i++) {
         const nb_format *f = nb_format_at(i);
-        if (!f->name || !f->method || !f->version || !f->stripe || !f->match || !f->shape || !f->unpack || !f->pack || !f->config)
+        if (!f->name || !f->method || !f->version || !f->stripe || !f->match || !f->shape || !f->unpack || !f->pack != !f->config)
             fail_msg("format %zu is incomplete", i);
         for (size_t p = 0; p < NB_MAX_PARTS && f->parts[p].suffix; p++)
             assert_non_null(f->parts[p].shape);

@@ -1,0 +1,174 @@
+/* convention.c - see convention.h. */
+#include "quant/convention.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/mem.h"
+#include "quant/formats.h"
+
+enum { SAMPLES = 4, OUTPUTS = 64, MIN_PAIRS = 256 };
+enum { PART_QZEROS = 1 }; /* of the gptq rows */
+
+static bool is_gptq(const nb_linear *lin)
+{
+    return lin->format == &nb_fmt_gptq || lin->format == &nb_fmt_gptq_v2;
+}
+
+/* Words of symmetric checkpoints, period 3 at 3 bits (formats 3.10): by reading. */
+static bool is_constant(const nb_linear *lin, int reading)
+{
+    static const uint32_t one[9][2] = {
+        [2] = { 0xaaaaaaaau, 0x55555555u }, [4] = { 0x88888888u, 0x77777777u }, [8] = { 0x80808080u, 0x7f7f7f7fu }
+    };
+    static const uint32_t three[3][3] = { { 0x24924924u, 0x49249249u, 0x92492492u }, /* true */
+                                          { 0xdb6db6dbu, 0xb6db6db6u, 0x6db6db6du },
+                                          { 0x00000000u, 0xb6db6db7u, 0x49249249u } };
+    const nb_tensor *t = lin->parts[PART_QZEROS];
+    const unsigned b = lin->spec.bits;
+    const size_t width = (size_t)t->shape[1], n = (size_t)(t->n_bytes / 4) < 65536 ? (size_t)(t->n_bytes / 4) : 65536;
+    const int row = reading == NB_ZEROS_TRUE ? 0 : reading == NB_ZEROS_FIELD ? 1 : 2;
+
+    if (row == 2 && b != 3)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (nb_le32(t->data + 4 * i) != (b == 3 ? three[row][i % width % 3] : one[b][row]))
+            return false;
+    return true;
+}
+
+/* Mean and spread of the codes of each group of output o. */
+static void group_means(const nb_qlin *q, size_t o, double *sum, double *square, double *count)
+{
+    memset(sum, 0, q->n_groups * sizeof *sum);
+    memset(square, 0, q->n_groups * sizeof *square);
+    memset(count, 0, q->n_groups * sizeof *count);
+    for (size_t i = 0; i < q->k; i++) {
+        const size_t g = q->g_idx ? q->g_idx[i] : i / q->g;
+        const double c = q->codes[o * q->k + i];
+        sum[g] += c;
+        square[g] += c * c;
+        count[g]++;
+    }
+}
+
+static void add_pairs(const nb_qlin *q, const uint8_t *zeros[3], double *buf, nb_zero_test *t)
+{
+    const unsigned maxq = (1u << q->bits) - 1;
+    double *sum = buf, *square = buf + q->n_groups, *count = buf + 2 * q->n_groups;
+
+    for (size_t o = 0; o < q->n; o++) {
+        group_means(q, o, sum, square, count);
+        for (size_t g = 0; g < q->n_groups; g++) {
+            const size_t at = o * q->n_groups + g;
+            const double m = sum[g] / count[g];
+            if (count[g] < 2 || square[g] / count[g] - m * m <= 0 || zeros[0][at] == 0 || zeros[0][at] == maxq)
+                continue;
+            for (int r = 0; r < 3; r++)
+                t->sum[r] += m - zeros[r][at];
+            t->n_pairs++;
+        }
+    }
+}
+
+/* One stripe of a linear into the test. Linears with negative scales are left out: their means are shifted. */
+static nb_status test_linear(const nb_linear *lin, nb_zero_test *t, nb_err *err)
+{
+    static const unsigned readings[3] = { NB_ZEROS_TRUE, NB_ZEROS_FIELD, NB_ZEROS_LEGACY3 };
+    const size_t n = lin->n < OUTPUTS ? lin->n : OUTPUTS;
+    nb_linear as = *lin;
+    nb_qlin q[3] = { { 0 } };
+    const uint8_t *zeros[3];
+    double *buf = NULL;
+    bool negative = false;
+    nb_status rc = NB_OK;
+
+    for (int r = 0; r < 3 && rc == NB_OK; r++) { /* codes three times: a stripe is small */
+        as.variant = readings[r] == NB_ZEROS_LEGACY3 && lin->spec.bits != 3 ? NB_ZEROS_FIELD : readings[r];
+        rc = nb_qlin_init(&q[r], n, lin->k, lin->g, lin->spec.bits, err);
+        if (rc == NB_OK)
+            rc = lin->format->unpack(&as, 0, &q[r], err);
+        zeros[r] = q[r].zeros;
+    }
+    if (rc == NB_OK && !(buf = nb_alloc_array(q[0].n_groups, 3 * sizeof *buf)))
+        rc = nb_enomem(err, "the test of zero points");
+    for (size_t i = 0; rc == NB_OK && i < n * q[0].n_groups; i++)
+        negative = negative || q[0].scales[i] < 0;
+    if (rc == NB_OK && !negative)
+        add_pairs(&q[0], zeros, buf, t);
+    nb_free(buf);
+    for (int r = 0; r < 3; r++)
+        nb_qlin_clear(&q[r]);
+    return rc;
+}
+
+/* The reading with the smallest mean offset, when it is below 0.35 and all others are above 0.65. */
+static int decide(const nb_zero_test *t, bool three, double *mean)
+{
+    static const int readings[3] = { NB_ZEROS_TRUE, NB_ZEROS_FIELD, NB_ZEROS_LEGACY3 };
+    int best = 0;
+
+    if (t->n_pairs < MIN_PAIRS)
+        return -1;
+    for (int r = 1; r < (three ? 3 : 2); r++)
+        if (fabs(t->sum[r]) < fabs(t->sum[best]))
+            best = r;
+    *mean = t->sum[best] / (double)t->n_pairs;
+    for (int r = 0; r < (three ? 3 : 2); r++) {
+        const double d = fabs(t->sum[r]) / (double)t->n_pairs;
+        if (!(r == best ? d < 0.35 : d > 0.65))
+            return -1;
+    }
+    return readings[best];
+}
+
+/* Every linear, or SAMPLES of them spread over the model, of the rows gptq and gptq_v2 with tensors that can be read. */
+static size_t choose(const nb_linear *linears, size_t n, const nb_linear *out[SAMPLES])
+{
+    size_t all = 0, seen = 0, got = 0;
+
+    for (size_t i = 0; i < n; i++)
+        all += is_gptq(&linears[i]);
+    for (size_t i = 0; i < n && got < SAMPLES; i++) {
+        if (!is_gptq(&linears[i]))
+            continue;
+        if (seen++ >= got * all / SAMPLES && linears[i].parts[PART_QZEROS]->data && linears[i].parts[0]->data)
+            out[got++] = &linears[i];
+    }
+    return got;
+}
+
+nb_status nb_zero_convention(const nb_linear *linears, size_t n, nb_zero_verdict *out, nb_err *err)
+{
+    static const int readings[3] = { NB_ZEROS_TRUE, NB_ZEROS_FIELD, NB_ZEROS_LEGACY3 };
+    const nb_linear *some[SAMPLES];
+    const size_t m = choose(linears, n, some);
+    nb_zero_test t = { { 0 }, 0 };
+    bool three = m > 0;
+    double mean = 0;
+
+    *out = (nb_zero_verdict){ .reading = -1 };
+    for (int r = 0; r < 3 && m; r++) {
+        size_t same = 0;
+        while (same < m && is_constant(some[same], readings[r]))
+            same++;
+        if (same == m) {
+            out->reading = readings[r];
+            snprintf(out->why, sizeof out->why, "stored %08X everywhere", (unsigned)nb_le32(some[0]->parts[PART_QZEROS]->data));
+            return NB_OK;
+        }
+    }
+    for (size_t i = 0; i < m; i++) {
+        three = three && some[i]->spec.bits == 3;
+        if (some[i]->spec.bits <= 4) { /* noise grows with the range of the codes */
+            const nb_status rc = test_linear(some[i], &t, err);
+            if (rc != NB_OK)
+                return rc;
+        }
+    }
+    out->reading = decide(&t, three, &mean);
+    snprintf(out->why, sizeof out->why, "mean offset %+.2f", mean);
+    return NB_OK;
+}

@@ -1,0 +1,23 @@
+/* convention.h - what stored zero points themselves say about how they were stored (formats 8.1). */
+#ifndef NB_QUANT_CONVENTION_H
+#define NB_QUANT_CONVENTION_H
+
+#include "quant/quant.h"
+
+/* Means of code minus zero point over groups of one linear, under two readings. */
+typedef struct nb_zero_test {
+    double sum[3];  /* by reading: TRUE, FIELD, LEGACY3 (formats.h without WORD, whose inner fields equal FIELD) */
+    size_t n_pairs; /* (group, output) pairs with spread, whose stored field is neither 0 nor the largest        */
+} nb_zero_test;
+
+/* What zero points of GPTQ linears say. */
+typedef struct nb_zero_verdict {
+    int reading;  /* NB_ZEROS_TRUE, NB_ZEROS_FIELD, NB_ZEROS_LEGACY3; -1: they do not tell */
+    char why[96]; /* "stored 7 everywhere", "mean offset +0.98"                            */
+} nb_zero_verdict;
+
+/* Look at a few of the linears of the rows gptq and gptq_v2. Constant words decide symmetric models, the mean offset the others.
+ * Reads a few stripes. NB_ENOMEM, or what unpack() says. */
+nb_status nb_zero_convention(const nb_linear *linears, size_t n, nb_zero_verdict *out, nb_err *err);
+
+#endif
