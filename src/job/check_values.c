@@ -16,22 +16,26 @@ enum {
     BATCH = 64             /* pieces between two progress reports */
 };
 
-typedef enum piece_kind { PIECE_PLAIN, PIECE_SCALES, PIECE_CODES, PIECE_ZEROS } piece_kind;
+/* PIECE_HUB: outputs of a linear, all its parts at once, through the layout's own unpack. The others are tensors as they lie;
+ * the 4-bit AWQ GEMM layout is checked by those, which is faster. */
+typedef enum piece_kind { PIECE_PLAIN, PIECE_SCALES, PIECE_CODES, PIECE_ZEROS, PIECE_HUB } piece_kind;
 
 typedef struct piece {
     piece_kind kind;
     const nb_tensor *t;
     const nb_linear *lin; /* NULL for plain */
-    uint64_t begin, end;  /* elements */
+    uint64_t begin, end;  /* elements; PIECE_HUB: outputs */
     /* results */
     uint64_t n_bad, first_bad;            /* NaN, Inf                                   */
     uint64_t n_zero, n_neg, n_sub, n_big; /* scales                                     */
     bool row_zero;                        /* an output without any non-zero scale        */
     bool no_memory;
-    uint32_t word;  /* first word                                  */
-    bool same;      /* all words equal `word`                      */
-    unsigned seen;  /* bit v: code v occurs                        */
-    uint64_t n_off; /* zero points other than the middle           */
+    uint32_t word;   /* first word                                  */
+    bool same;       /* all words equal `word`                      */
+    unsigned seen;   /* bit v: code v occurs                        */
+    uint64_t n_off;  /* zero points other than the middle           */
+    unsigned lo, hi; /* PIECE_HUB: least and greatest code         */
+    nb_err err;      /* PIECE_HUB: unpack refused                  */
 } piece;
 
 static bool not_finite16(uint16_t h, nb_dtype t)
@@ -113,6 +117,43 @@ static void scan_words(piece *p)
     p->seen = seen;
 }
 
+static void scan_hub(piece *p)
+{
+    const nb_linear *lin = p->lin;
+    const unsigned bits = lin->spec.bits, half = 1u << (bits - 1);
+    nb_qlin q = { 0 };
+
+    p->lo = 255;
+    if (nb_qlin_init(&q, (size_t)(p->end - p->begin), lin->k, lin->g, bits, &p->err) != NB_OK ||
+        lin->format->unpack(lin, (size_t)p->begin, &q, &p->err) != NB_OK) {
+        nb_qlin_clear(&q);
+        return;
+    }
+    for (size_t i = 0; i < q.n * q.k; i++) {
+        p->lo = q.codes[i] < p->lo ? q.codes[i] : p->lo;
+        p->hi = q.codes[i] > p->hi ? q.codes[i] : p->hi;
+    }
+    for (size_t o = 0; o < q.n; o++) {
+        bool alive = false;
+        for (size_t g = 0; g < q.n_groups; g++) {
+            const float s = q.scales[o * q.n_groups + g], off = q.offsets ? q.offsets[o * q.n_groups + g] : 0;
+            p->n_off += q.zeros[o * q.n_groups + g] != half;
+            if (!isfinite(s) || !isfinite(off)) {
+                if (p->n_bad++ == 0)
+                    p->first_bad = g * lin->n + p->begin + o;
+                continue;
+            }
+            alive = alive || s != 0;
+            p->n_zero += s == 0;
+            p->n_neg += s < 0;
+            p->n_sub += q.scale_dtype == NB_DT_F16 && s != 0 && fabsf(s) < 6.103515625e-5f;
+            p->n_big += fabsf(s) * (float)(2 * half - 1) > 65504;
+        }
+        p->row_zero = p->row_zero || !alive;
+    }
+    nb_qlin_clear(&q);
+}
+
 static void run_pieces(void *ctx, size_t begin, size_t end, int thread)
 {
     piece *p = ctx;
@@ -125,6 +166,9 @@ static void run_pieces(void *ctx, size_t begin, size_t end, int thread)
             break;
         case PIECE_SCALES:
             scan_scales(&p[i]);
+            break;
+        case PIECE_HUB:
+            scan_hub(&p[i]);
             break;
         default:
             scan_words(&p[i]);
@@ -163,6 +207,26 @@ static nb_status cut(pieces *v, piece_kind kind, const nb_tensor *t, const nb_li
     return rc;
 }
 
+/* Whole stripes of about PIECE_BYTES codes. */
+static nb_status cut_hub(pieces *v, const nb_linear *lin)
+{
+    const size_t unit = lin->format->stripe, step = (PIECE_BYTES / lin->k / unit + 1) * unit;
+    nb_status rc = NB_OK;
+
+    for (size_t n0 = 0; rc == NB_OK && n0 < lin->n; n0 += step)
+        rc = add_piece(v, PIECE_HUB, lin->parts[0], lin, n0, lin->n - n0 < step ? lin->n : n0 + step);
+    return rc;
+}
+
+/* A part of a linear, not its bias. */
+static bool is_part(const nb_linear *lin, const nb_tensor *t)
+{
+    for (size_t p = 0; p < NB_MAX_PARTS; p++)
+        if (lin->parts[p] == t)
+            return true;
+    return false;
+}
+
 static bool is_float(nb_dtype t)
 {
     return t == NB_DT_F16 || t == NB_DT_BF16 || t == NB_DT_F32 || t == NB_DT_F64;
@@ -190,7 +254,9 @@ static nb_status cut_all(const nb_checker *c, pieces *v)
         }
         if (rc != NB_OK)
             break;
-        if (lin && t == lin->parts[0])
+        if (lin && (strcmp(lin->format->name, "awq-gemm") != 0 || lin->spec.bits != 4) && is_part(lin, t))
+            rc = t == lin->parts[0] ? cut_hub(v, lin) : NB_OK;
+        else if (lin && t == lin->parts[0])
             rc = cut(v, PIECE_CODES, t, lin, false);
         else if (lin && t == lin->parts[1])
             rc = cut(v, PIECE_ZEROS, t, lin, false);
@@ -213,6 +279,15 @@ static piece sum_tensor(const pieces *v, size_t *i)
         if (!s.n_bad && p->n_bad)
             s.first_bad = p->first_bad;
         s.n_bad += p->n_bad;
+        s.n_zero += p->n_zero;
+        s.n_neg += p->n_neg;
+        s.n_sub += p->n_sub;
+        s.n_big += p->n_big;
+        s.row_zero = s.row_zero || p->row_zero;
+        s.lo = p->lo < s.lo ? p->lo : s.lo;
+        s.hi = p->hi > s.hi ? p->hi : s.hi;
+        if (s.err.code == NB_OK)
+            s.err = p->err;
         s.n_off += p->n_off;
         s.seen |= p->seen;
         s.same = s.same && p->same && p->word == s.word;
@@ -247,8 +322,8 @@ static nb_status count_big(const nb_linear *lin, uint64_t *n_big, nb_err *err)
 
 static nb_status judge_scales(nb_checker *c, const piece *p, nb_err *err)
 {
-    const char *file = p->t->file, *name = p->t->name;
-    const uint64_t total = p->end;
+    const char *file = p->t->file, *name = p->kind == PIECE_HUB ? p->lin->prefix : p->t->name;
+    const uint64_t total = p->kind == PIECE_HUB ? p->end * (p->lin->k / p->lin->g) : p->end;
     const double percent = total ? 100.0 * (double)p->n_zero / (double)total : 0;
     uint64_t n_big;
     nb_status rc = NB_OK;
@@ -295,6 +370,36 @@ static nb_status judge_codes(nb_checker *c, const piece *p, nb_err *err)
                        "Only codes %u..%u occur in qweight; it may hold %u-bit data or signed codes.", lo, hi, bits);
 }
 
+static nb_status judge_hub(nb_checker *c, const piece *p, nb_err *err)
+{
+    const nb_linear *lin = p->lin;
+    const unsigned half = 1u << (lin->spec.bits - 1);
+    uint64_t n_pad;
+    unsigned bits = 1;
+    nb_status rc;
+
+    if (p->err.code == NB_ENOMEM || p->err.code == NB_ECANCELED)
+        return nb_enomem(err, "the check of a linear");
+    if (p->err.code != NB_OK)
+        return nb_rule_report_err(c->report, &p->err);
+    if ((rc = judge_scales(c, p, err)) != NB_OK)
+        return rc;
+    if (p->lo == p->hi && lin->n * lin->k > 8)
+        return nb_rule_hit(c->report, err, "VAL-008", p->t->file, p->t->name, "%s is constant (%u); the layer carries no weights.",
+                           lin->format->parts[0].suffix, p->lo);
+    if (lin->n * lin->k >= 512 && (p->hi < half || p->lo >= half)) {
+        while ((p->hi - p->lo) >> bits)
+            bits++;
+        rc = nb_rule_hit(c->report, err, "VAL-015", p->t->file, p->t->name,
+                         "Only codes %u..%u occur in %s; it may hold %u-bit data or signed codes.", p->lo, p->hi,
+                         lin->format->parts[0].suffix, bits);
+    }
+    if (rc == NB_OK && lin->format->padding && (n_pad = lin->format->padding(lin)) != 0)
+        rc = nb_rule_hit(c->report, err, "VAL-005", p->t->file, lin->prefix, "padding groups are not zero; %" PRIu64 " values ignored.",
+                         n_pad);
+    return rc;
+}
+
 static nb_status judge_plain(nb_checker *c, const piece *p, nb_err *err)
 {
     char name[NB_ESC_CAP];
@@ -308,15 +413,17 @@ static nb_status judge_plain(nb_checker *c, const piece *p, nb_err *err)
 /* Declared symmetry against all stored zero points of the model. */
 static nb_status judge_zeros(nb_checker *c, uint64_t n_off, uint64_t total, nb_err *err)
 {
+    const unsigned half = c->has_qcfg && c->qcfg.spec.bits >= 2 ? 1u << (c->qcfg.spec.bits - 1) : 8;
+
     if (!total || !c->has_qcfg)
         return NB_OK;
     if (c->qcfg.spec.sym && n_off)
         return nb_rule_hit(c->report, err, "CFG-012", c->qsource, "zero_point",
-                           "Config says symmetric, but %.3g%% of zero points differ from 8. The stored zero points are used.",
-                           100.0 * (double)n_off / (double)total);
+                           "Config says symmetric, but %.3g%% of zero points differ from %u. The stored zero points are used.",
+                           100.0 * (double)n_off / (double)total, half);
     if (!c->qcfg.spec.sym && !n_off)
         return nb_rule_hit(c->report, err, "CFG-013", c->qsource, "zero_point",
-                           "Config says asymmetric, but every zero point is 8; this checkpoint is symmetric.");
+                           "Config says asymmetric, but every zero point is %u; this checkpoint is symmetric.", half);
     return NB_OK;
 }
 
@@ -331,7 +438,10 @@ static nb_status run_all(nb_checker *c, pieces *v, nb_err *err)
         nb_parallel_for(c->o->pool, n, 1, run_pieces, v->p + i);
         for (size_t x = i; x < i + n; x++) {
             const piece *p = &v->p[x];
-            done += (p->end - p->begin) * (nb_dtype_info(p->t->dtype)->bits / 8);
+            if (p->kind == PIECE_HUB)
+                done += p->end == p->lin->n ? p->t->n_bytes : 0; /* counted when the last stripe is done */
+            else
+                done += (p->end - p->begin) * (nb_dtype_info(p->t->dtype)->bits / 8);
             if (x + 1 == v->n || v->p[x + 1].t != p->t)
                 nb_store_drop(c->store, p->t);
         }
@@ -366,6 +476,11 @@ nb_status nb_check_values(nb_checker *c, nb_err *err)
         case PIECE_ZEROS:
             n_off += s.n_off;
             n_zeros += s.end * 8;
+            break;
+        case PIECE_HUB:
+            rc = judge_hub(c, &s, err);
+            n_off += s.n_off;
+            n_zeros += s.end * (s.lin->k / s.lin->g + (s.lin->k % s.lin->g != 0));
             break;
         }
     }

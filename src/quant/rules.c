@@ -173,7 +173,7 @@ static const nb_rule rules[] = {
     REJECT("SHP-015", "qt.shape", NB_EFORMAT, "A tensor has another number of dimensions than its role in the layout allows."),
     REJECT("SHP-016", "qt.shape", NB_EFORMAT,
            "scales must have one row per group and one column per output; the stored shape fits neither the config nor its transpose."),
-    REJECT("SHP-017", "qt.shape", NB_EUNSUPPORTED,
+    REJECT("SHP-017", "qt.shape", NB_EFORMAT,
            "The padding of the GEMV layouts is defined for groups of 16, 32, 64, 128 and more inputs. No program writes another group "
            "size, so the width of the tensors would be a guess."),
     /* values */

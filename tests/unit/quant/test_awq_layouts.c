@@ -111,10 +111,10 @@ static void test_checksums(void **state)
         unsigned bits;
         uint32_t qweight, zeros, scales;
     } rows[] = {
-        { "awq-gemm", 2, 0x1a4dee17, 0x1cece624, 0x7fdd9164 },     { "awq-gemm", 3, 0x76054739, 0x1bd4e101, 0x7fdd9164 },
-        { "awq-gemm", 5, 0x6cacfa48, 0x54853fce, 0x7fdd9164 },     { "awq-gemm", 6, 0x9728754d, 0xba59fb6a, 0x7fdd9164 },
-        { "awq-gemm", 7, 0xc1f586c5, 0xb5eb2ff4, 0x7fdd9164 },     { "awq-gemm", 8, 0xa694fafc, 0x8fe3ec5e, 0x7fdd9164 },
-        { "awq-gemv", 4, 0x8f68ce30, 0x5fb856da, 0x1a59cba7 },     { "awq-gemv-fast", 4, 0x8ddc1295, 0xdfa2f738, 0x43e697dd },
+        { "awq-gemm", 2, 0x1a4dee17, 0x1cece624, 0x7fdd9164 }, { "awq-gemm", 3, 0x76054739, 0x1bd4e101, 0x7fdd9164 },
+        { "awq-gemm", 5, 0x6cacfa48, 0x54853fce, 0x7fdd9164 }, { "awq-gemm", 6, 0x9728754d, 0xba59fb6a, 0x7fdd9164 },
+        { "awq-gemm", 7, 0xc1f586c5, 0xb5eb2ff4, 0x7fdd9164 }, { "awq-gemm", 8, 0xa694fafc, 0x8fe3ec5e, 0x7fdd9164 },
+        { "awq-gemv", 4, 0x8f68ce30, 0x5fb856da, 0x1a59cba7 }, { "awq-gemv-fast", 4, 0x8ddc1295, 0xdfa2f738, 0x43e697dd },
         { "llm-awq", 4, 0x8ddc1295, 0xdfa2f738, 0x43e697dd },
     };
 
@@ -251,8 +251,8 @@ static void test_padding(void **state)
     canonical(&l, "awq-gemv", 4);
     assert_int_equal(pack_stripes(&l, 8, NULL), NB_OK);
     assert_int_equal(l.lin.format->shape(&l.lin, NULL), NB_OK);
-    nb_put_le16(l.part[2] + 2 * (5 * 32 + 2), 0x8000);  /* scale of output 5, group 2 of 2 */
-    nb_put_le32(l.part[1] + 4 * (7 * 4 + 3), 0x101);    /* zero points of output 7, groups 24 and 26 */
+    nb_put_le16(l.part[2] + 2 * (5 * 32 + 2), 0x8000); /* scale of output 5, group 2 of 2 */
+    nb_put_le32(l.part[1] + 4 * (7 * 4 + 3), 0x101);   /* zero points of output 7, groups 24 and 26 */
     assert_int_equal(l.lin.format->padding(&l.lin), 3);
     layer_clear(&l);
     canonical(&l, "awq-gemv-fast", 4);
@@ -365,9 +365,8 @@ static void test_config(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_checksums), cmocka_unit_test(test_words),   cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_tail),      cmocka_unit_test(test_padding), cmocka_unit_test(test_offsets),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_config),
+        cmocka_unit_test(test_checksums), cmocka_unit_test(test_words),   cmocka_unit_test(test_round_trip), cmocka_unit_test(test_tail),
+        cmocka_unit_test(test_padding),   cmocka_unit_test(test_offsets), cmocka_unit_test(test_refused),    cmocka_unit_test(test_config),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,6 +89,9 @@ static void test_in_tree(void **state)
     (void)state;
     check_dir("tests/data/layouts", "awq-gemm-g32-skip-autoawq", "awq-gemm");
     check_dir("tests/data/layouts", "awq-gemm-g32-asym-bf16-gptqmodel", "awq-gemm");
+    check_dir("tests/data/layouts", "awq-gemm-3bit-gptqmodel", "awq-gemm");
+    check_dir("tests/data/layouts", "awq-gemv-gptqmodel", "awq-gemv");
+    check_dir("tests/data/layouts", "awq-gemv-fast-gptqmodel", "awq-gemv-fast");
 }
 
 /* Layouts of the index that this version reads, with the name of the format that must be found. */

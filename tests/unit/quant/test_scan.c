@@ -144,7 +144,7 @@ static const struct {
     { "SHP-017 gemv with groups of 8",
       "{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":8,\"zero_point\":true,\"version\":\"gemv\"}",
       { { "m.qweight", NB_DT_I32, 2, { 32, 8 } }, { "m.qzeros", NB_DT_I32, 2, { 32, 4 } }, { "m.scales", NB_DT_F16, 2, { 32, 32 } } },
-      NB_EUNSUPPORTED,
+      NB_EFORMAT,
       "SHP-017",
       "m: the awq-gemv layout has no group size 8" },
     { "CFG-004 gemv with 3 bits",

@@ -1,4 +1,5 @@
 nb_test(quant test_awq_gemm.c)
+nb_test(quant test_awq_layouts.c)
 nb_test(quant test_scan.c)
 nb_test(quant test_qconfig.c)
 nb_test(quant test_tables.c)
