@@ -95,7 +95,7 @@ if [ -w /dev/full ]; then
 else
     echo "skipped: no /dev/full"
 fi
-# A pipe whose reader is gone before the first byte: the fifo's reader leaves, then the program starts to write.
+# The reader of the pipe is gone before the first byte.
 gone() { # label, command...
     label=$1
     shift
@@ -139,7 +139,8 @@ echo "ok CL-05 stdin absent reads as empty"
 # Ctrl-C and its kin end in order with a plain exit code.
 for sig in INT:130 TERM:143 HUP:129; do
     rm -rf "$TMP/q"
-    env --default-signal=INT,TERM,HUP "$NIBBLE" quantize $model --method awq --group-size 64 --calib $model/calib.txt --calib-rows 4 -o "$TMP/q" \
+    : >"$TMP/err"
+    env --default-signal=INT,TERM,HUP "$NIBBLE" quantize $model --method awq --group-size 64 --calib $model/calib.txt --calib-rows 4 --calib-len 32 -o "$TMP/q" \
         >"$TMP/out" 2>"$TMP/err" &
     pid=$!
     until grep -q 'model.layers' "$TMP/err" || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
