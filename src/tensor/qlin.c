@@ -37,11 +37,19 @@ nb_status nb_qlin_init_gidx(nb_qlin *q, nb_err *err)
     return q->g_idx ? NB_OK : nb_enomem(err, "the groups of a quantized linear");
 }
 
+nb_status nb_qlin_init_offsets(nb_qlin *q, nb_err *err)
+{
+    if (!q->offsets)
+        q->offsets = nb_alloc_array(q->cap_n * q->n_groups, sizeof *q->offsets);
+    return q->offsets ? NB_OK : nb_enomem(err, "the offsets of a quantized linear");
+}
+
 void nb_qlin_clear(nb_qlin *q)
 {
     nb_free(q->codes);
     nb_free(q->zeros);
     nb_free(q->scales);
+    nb_free(q->offsets);
     nb_free(q->g_idx);
     memset(q, 0, sizeof *q);
 }
@@ -50,12 +58,13 @@ void nb_qlin_dequant(const nb_qlin *q, float *out)
 {
     for (size_t i = 0; i < q->n; i++) {
         const uint8_t *codes = q->codes + i * q->k, *zeros = q->zeros + i * q->n_groups;
-        const float *scales = q->scales + i * q->n_groups;
+        const float *scales = q->scales + i * q->n_groups, *offsets = q->offsets ? q->offsets + i * q->n_groups : NULL;
         float *row = out + i * q->k;
 
         for (size_t j = 0; j < q->k; j++) {
             const size_t group = q->g_idx ? q->g_idx[j] : j / q->g;
-            row[j] = (float)((int)codes[j] - (int)zeros[group]) * scales[group];
+            row[j] = offsets ? (float)codes[j] * scales[group] + offsets[group]
+                             : (float)((int)codes[j] - (int)zeros[group]) * scales[group];
         }
     }
 }
