@@ -32,6 +32,8 @@ nb_status nb_load_store(nb_loaded *l, const char *path, const nb_host *host, nb_
         rc = nb_scan_open(l->store, qcfg, source, NULL, &l->scan, err);
     if (rc == NB_OK)
         log_notes(l->store->notes, host);
+    if (rc == NB_OK && l->scan.note[0])
+        nb_log(host, NB_LOG_WARN, "%s", l->scan.note);
     nb_err_at(err, path, NULL);
     return rc;
 }

@@ -49,9 +49,15 @@ static bool pack_part(const pack_job *j, const nb_mat *m, size_t part, size_t n0
         j->m->kern->pack_q4(&dst, row0, n0, q, m->q4.perm);
     } else {
         nb_dense dst = m->dense;
-        const void *src = dense_rows(j, s, m->dense.dtype, n0, rows, scratch, err);
-        if (!src)
+        const void *src = scratch;
+        if (s->q) { /* widened */
+            q->n = rows;
+            if (s->q->format->unpack(s->q, n0, q, err) != NB_OK)
+                return false;
+            nb_qlin_dequant(q, scratch);
+        } else if (!(src = dense_rows(j, s, m->dense.dtype, n0, rows, scratch, err))) {
             return false;
+        }
         j->m->kern->pack_dense(&dst, row0 + n0, src, rows);
     }
     return true;
@@ -69,12 +75,14 @@ static void pack_range(void *ctx, size_t begin, size_t end, int thread)
         const nb_mat *m = &j->f->mats[i];
         nb_qlin q = { 0 };
 
-        if (m->kind == NB_MAT_Q4 && begin < m->strip0 + m->n_strips && end > m->strip0) {
-            const nb_linear *lin = j->src[m->part0].q;
-            ok = nb_qlin_init(&q, STRIPE, lin->k, lin->g, lin->spec.bits, err) == NB_OK;
-        }
         for (size_t p = m->part0; p < m->part0 + m->n_parts; p++) {
             const size_t first = j->f->part_row[p] / NB_STRIP;
+            const nb_linear *lin = j->src[p].q;
+            const bool here = first < end && first + (j->src[p].n + NB_STRIP - 1) / NB_STRIP > begin;
+            if (ok && here && lin && (q.g != lin->g || q.bits != lin->spec.bits)) {
+                nb_qlin_clear(&q);
+                ok = nb_qlin_init(&q, STRIPE, lin->k, lin->g, lin->spec.bits, err) == NB_OK;
+            }
             for (size_t n0 = 0; n0 < j->src[p].n && ok; n0 += STRIPE)
                 if (first + n0 / NB_STRIP >= begin && first + n0 / NB_STRIP < end)
                     ok = pack_part(j, m, p, n0, &q, scratch, err);
@@ -198,8 +206,10 @@ static nb_status read_vec(const nb_model *m, const char *name, size_t n, nb_aren
 }
 
 /* Every tensor of every layer is there and has its shape: said before the first byte is packed. */
-static nb_status check_layers(const nb_model *m, nb_err *err)
+static nb_status check_layers(const nb_model *m, const nb_host *host, nb_err *err)
 {
+    size_t n_wide = 0;
+
     for (size_t l = 0; l < m->cfg.n_layers; l++) {
         layer_plan lp;
         char name[192];
@@ -213,7 +223,12 @@ static nb_status check_layers(const nb_model *m, nb_err *err)
             rc = plan_layer(m, l, &lp, err);
         if (rc != NB_OK)
             return rc;
+        for (size_t r = 0; r < NB_ROLE_COUNT; r++)
+            for (size_t i = 0; i < lp.n_parts[r]; i++)
+                n_wide += lp.src[r][i].widen;
     }
+    if (n_wide)
+        nb_log(host, NB_LOG_INFO, "%zu linears have more than 4 bits or odd groups; they are held as 32-bit floats", n_wide);
     return NB_OK;
 }
 
@@ -376,6 +391,9 @@ static nb_status bind_top(nb_model *m, const nb_host *host, nb_err *err)
         if (!m->cfg.tie_embeddings)
             nb_log(host, NB_LOG_WARN, "no lm_head.weight: the embedding serves as head");
     }
+    if (!e && head->q)
+        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing, and the quantized head cannot serve as it",
+                       name);
     tied = !e || head->w == e || (m->cfg.tie_embeddings && head->w && same_bytes(e, head->w));
     snprintf(name, sizeof name, "%snorm.weight", m->plan.prefix);
     rc = read_vec(m, name, m->cfg.d_model, &m->top.mem, &m->top.vec[0], err);
@@ -413,7 +431,7 @@ nb_status nb_model_open(nb_store *store, const nb_json *cfg_json, const nb_scan 
         rc = nb_enomem(err, "the layers");
         goto done;
     }
-    if ((rc = check_layers(m, err)) != NB_OK || (rc = bind_top(m, o->host, err)) != NB_OK)
+    if ((rc = check_layers(m, o->host, err)) != NB_OK || (rc = bind_top(m, o->host, err)) != NB_OK)
         goto done;
     for (size_t l = 0; l < m->cfg.n_layers && rc == NB_OK && !m->lazy; l++) {
         nb_progress p = { .what = "load", .unit = "layers", .done = l, .total = m->cfg.n_layers };

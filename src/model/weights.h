@@ -31,6 +31,7 @@ typedef struct nb_source {
     const nb_tensor *w, *bias;
     size_t n, k;
     bool wide;      /* q: scales need 32 bits            */
+    bool widen;     /* q: held as f32, since no packed form takes its bits or groups */
     uint32_t *perm; /* q: input order of act-order, NULL */
 } nb_source;
 
@@ -70,5 +71,10 @@ nb_status nb_source_probe(nb_source *src, nb_arena *mem, nb_err *err);
 bool nb_fused_layout(nb_fused *f, const nb_source *src, size_t n_parts, bool f32);
 /* The type an unquantized tensor is packed in. */
 nb_dtype nb_source_dtype(const nb_tensor *w, bool f32);
+/* Is it packed as 4-bit codes? */
+static inline bool nb_source_is_q4(const nb_source *s)
+{
+    return s->q && !s->widen;
+}
 
 #endif
