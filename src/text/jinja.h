@@ -138,7 +138,8 @@ typedef struct jmethod {
 } jmethod;
 
 typedef struct jloop {
-    jval *v; /* the elements */
+    jval *v; /* the elements; NULL: those of range */
+    const jrange *range;
     size_t n, i;
     uint32_t depth;
     jval changed; /* arguments of the last loop.changed(): a tuple, or absent */
@@ -445,6 +446,10 @@ static inline jval nb_j_float(double f)
     jval v = { .t = J_FLOAT };
     v.u.f = f;
     return v;
+}
+static inline jval nb_j_loop_item(const jloop *l, size_t i)
+{
+    return l->range ? nb_j_int(l->range->start + (int64_t)i * l->range->step) : l->v[i];
 }
 static inline bool nb_j_is_seq(jval v)
 {

@@ -42,9 +42,9 @@ static jval loop_attr(const jloop *l, const jstr *name)
     case 8:
         return nb_j_bool(i + 1 == n);
     case 9:
-        return i > 0 ? l->v[i - 1] : nb_j_undef(name);
+        return i > 0 ? nb_j_loop_item(l, l->i - 1) : nb_j_undef(name);
     case 10:
-        return i + 1 < n ? l->v[i + 1] : nb_j_undef(name);
+        return i + 1 < n ? nb_j_loop_item(l, l->i + 1) : nb_j_undef(name);
     default:
         return nb_j_of(J_ABSENT);
     }
@@ -192,6 +192,7 @@ static size_t slice_bounds(jrun *r, size_t len, jval start, jval stop, jval step
         nb_j_fail(r, "a slice step is a %s, not a number", nb_j_type_name(step));
     if (s == 0)
         nb_j_fail(r, "a slice step is 0");
+    s = s > n + 1 ? n + 1 : s < -n - 1 ? -n - 1 : s; /* longer steps reach no other element */
     a = s > 0 ? 0 : n - 1;
     b = s > 0 ? n : -1;
     for (int i = 0; i < 2; i++) {

@@ -172,7 +172,12 @@ static void run_loop(jrun *r, const jnode *n, jscope *up, jval over, uint32_t de
     size_t count;
 
     *l = (jloop){ .depth = depth, .node = n, .scope = up };
-    l->v = nb_j_items(r, over, &count);
+    if (over.t == J_RANGE && !n->u.v[2]) { /* no array for each pass of an inner loop */
+        l->range = over.u.r;
+        count = over.u.r->n;
+    } else {
+        l->v = nb_j_items(r, over, &count);
+    }
     if (over.t == J_LIST && !over.fixed) { /* a list of the template may change while it is looped over */
         jval *copy = nb_j_alloc(r, count * sizeof *copy);
         if (count)
@@ -185,9 +190,10 @@ static void run_loop(jrun *r, const jnode *n, jscope *up, jval over, uint32_t de
     l->n = count;
     self.u.loop = l;
     for (l->i = 0; l->i < count; l->i++) {
+        nb_j_charge(r, 1);
         push_scope(r, up);
         bind_in(r, r->scope, ID_LOOP, self);
-        assign(r, n->u.v[0], l->v[l->i]);
+        assign(r, n->u.v[0], nb_j_loop_item(l, l->i));
         nb_j_exec(r, n->u.v[3]);
         pop_scope(r, up);
         if (r->jump == N_BREAK)

@@ -362,8 +362,8 @@ static jtoken string(jparse *p)
                 ok = escape(s, t.n, &k, &b);
             }
         }
-        ok = ok && !b.failed;
-        char *keep = ok ? nb_arena_strndup(&p->t->arena, b.p ? b.p : "", b.n) : NULL;
+        const bool failed = b.failed;
+        char *keep = ok && !failed ? nb_arena_strndup(&p->t->arena, b.p ? b.p : "", b.n) : NULL;
         t.n = b.n;
         nb_buf_clear(&b);
         if (!ok)

@@ -382,18 +382,13 @@ jnode *nb_j_parse_primary(jparse *p)
     case T_FLOAT:
         return parse_float(p);
     case T_OP:
-        if (nb_j_is_op(p, '[') || nb_j_is_op(p, '{') || nb_j_is_op(p, '(')) {
-            nb_j_deeper(p);
-            if (nb_j_is_op(p, '[')) {
-                n = parse_list(p);
-            } else if (nb_j_is_op(p, '{')) {
-                n = parse_dict(p);
-            } else {
-                nb_j_next(p);
-                n = parse_items(p, true, true);
-                nb_j_expect_op(p, ')', "\")\"");
-            }
-            p->depth--;
+        if (nb_j_is_op(p, '['))
+            return parse_list(p);
+        if (nb_j_is_op(p, '{'))
+            return parse_dict(p);
+        if (nb_j_skip_op(p, '(')) {
+            n = parse_items(p, true, true);
+            nb_j_expect_op(p, ')', "\")\"");
             return n;
         }
         break;
