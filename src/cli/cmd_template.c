@@ -59,11 +59,11 @@ static nb_status parse_now(const char *s, struct tm *t, nb_err *err)
 
     if (sscanf(s, "%4d-%2d-%2d %2d:%2d:%2d%c", &y, &mon, &d, &h, &m, &sec, &end) != 6 || y < 1 || mon < 1 || mon > 12 || d < 1 || h < 0 ||
         h > 23 || m < 0 || m > 59 || sec < 0 || sec > 60)
-        return nb_fail(err, NB_EARG, "usage.value", "", "--now takes 'YYYY-MM-DD hh:mm:ss', not \"%s\"",
+        return nb_fail(err, NB_EARG, "arg.value", "", "--now takes 'YYYY-MM-DD hh:mm:ss', not \"%s\"",
                        nb_esc(esc, sizeof esc, s, strlen(s)));
     const int leap = (y % 4 == 0 && y % 100 != 0) || y % 400 == 0, p = y - 1;
     if (d > before[mon] - before[mon - 1] + (mon == 2 && leap))
-        return nb_fail(err, NB_EARG, "usage.value", "", "--now: month %d has no day %d", mon, d);
+        return nb_fail(err, NB_EARG, "arg.value", "", "--now: month %d has no day %d", mon, d);
     *t = (struct tm){ .tm_year = y - 1900, .tm_mon = mon - 1, .tm_mday = d, .tm_hour = h, .tm_min = m, .tm_sec = sec, .tm_isdst = -1 };
     t->tm_yday = before[mon - 1] + d - 1 + (mon > 2 && leap);
     t->tm_wday = (1 + p * 365 + p / 4 - p / 100 + p / 400 + t->tm_yday) % 7; /* 0001-01-01 was a Monday */
@@ -201,7 +201,7 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
     if (rc != NB_OK)
         return rc;
     if (path ? n > 1 || tools : n != 2)
-        return nb_fail(err, NB_EARG, "usage.args", "", "%s",
+        return nb_fail(err, NB_EARG, "arg.missing", "", "%s",
                        path ? "--template takes one file of variables and no --tools"
                             : "template takes MODEL and a JSON file with messages, or --template and a JSON file with variables");
     rc = path ? render_template(path, n ? args[0] : NULL, now_text ? &now : NULL, &out, err)
