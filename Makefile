@@ -41,7 +41,7 @@ bench: build
 	@tools/bench.sh $(NIBBLE)
 
 format:
-	@git ls-files '*.c' '*.h' | xargs clang-format-14 -i
+	@git ls-files '*.c' '*.h' '*.inc' | xargs clang-format-14 -i
 
 lint: deps-check
 	@tools/lint.sh

@@ -3,7 +3,7 @@
 set -eu
 fail() { echo "FAIL: $*" >&2; bad=1; }
 bad=0
-sources() { git ls-files 'src/*.c' 'src/*.h'; }
+sources() { git ls-files 'src/*.c' 'src/*.h' 'src/*.inc'; }
 
 # Every #include "floor/x.h" under src/ must be allowed by src/FLOORS.
 floors() {
@@ -47,7 +47,7 @@ headers() {
 # Layout of the source.
 format() {
     command -v clang-format-14 >/dev/null || { echo "skipped: clang-format-14 is not installed"; exit 77; }
-    git ls-files '*.c' '*.h' | xargs clang-format-14 --dry-run -Werror 2>&1 | grep -m 20 'error:' && fail "run make format"
+    git ls-files '*.c' '*.h' '*.inc' | xargs clang-format-14 --dry-run -Werror 2>&1 | grep -m 20 'error:' && fail "run make format"
     :
 }
 

@@ -97,7 +97,7 @@ static inline uint16_t nb_f32_to_f16(float f)
         return (uint16_t)(sign | 0x7e00u | (a >> 13 & 0x3ffu));
     if (a >= 0x477ff000u) /* 65520 and above round to Inf */
         return (uint16_t)(sign | 0x7c00u);
-    if (a < 0x38800000u) { /* below 2^-14: subnormal, rounded by the float adder */
+    if (a < 0x38800000u) {                          /* below 2^-14: subnormal, rounded by the float adder */
         const float v = nb_f32_from_bits(a) + 0.5f; /* ulp of 0.5 is 2^-24 */
         return (uint16_t)(sign | (nb_bits_from_f32(v) - 0x3f000000u));
     }

@@ -7,17 +7,17 @@
 #include "base/err.h"
 
 enum {
-    NB_CPU_AVX2        = 1u << 0, /* with OS support of ymm state */
-    NB_CPU_FMA         = 1u << 1,
-    NB_CPU_F16C        = 1u << 2,
-    NB_CPU_AVX512      = 1u << 3, /* F, BW, VL, DQ, and OS support of zmm state */
+    NB_CPU_AVX2 = 1u << 0, /* with OS support of ymm state */
+    NB_CPU_FMA = 1u << 1,
+    NB_CPU_F16C = 1u << 2,
+    NB_CPU_AVX512 = 1u << 3, /* F, BW, VL, DQ, and OS support of zmm state */
     NB_CPU_AVX512_VNNI = 1u << 4,
     NB_CPU_AVX512_VBMI = 1u << 5,
-    NB_CPU_AVX_VNNI    = 1u << 6,
+    NB_CPU_AVX_VNNI = 1u << 6,
     NB_CPU_AVX512_BF16 = 1u << 7,
-    NB_CPU_NEON        = 1u << 16,
-    NB_CPU_DOTPROD     = 1u << 17,
-    NB_CPU_I8MM        = 1u << 18
+    NB_CPU_NEON = 1u << 16,
+    NB_CPU_DOTPROD = 1u << 17,
+    NB_CPU_I8MM = 1u << 18
 };
 
 unsigned nb_cpu_features(void);

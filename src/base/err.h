@@ -10,23 +10,23 @@
 #include <stddef.h>
 
 typedef enum nb_status {
-    NB_OK           = 0,
-    NB_NO           = 1,   /* ran properly, the answer is negative (check, diff)    */
-    NB_EARG         = 2,   /* bad option, value or argument                         */
-    NB_EOPEN        = 3,   /* input missing, not permitted, not a regular file      */
-    NB_EFORMAT      = 4,   /* the bytes break a rule                                */
-    NB_EUNSUPPORTED = 5,   /* legal, but not ours (yet); never guess a way past it  */
-    NB_ELIMIT       = 6,   /* over a limit of hardening 4                           */
-    NB_EREAD        = 7,   /* I/O error, or the input changed while in use          */
-    NB_EWRITE       = 8,   /* no space, read-only, rename failed                    */
-    NB_ENOMEM       = 9,   /* allocation failed or a budget would be exceeded       */
-    NB_ENUMERIC     = 10,  /* NaN, Inf or an unusable scale                         */
-    NB_EMISMATCH    = 11,  /* resume data belongs to another job                    */
-    NB_EEXISTS      = 12,  /* output present without --force, or output is an input */
-    NB_EBUSY        = 13,  /* lock held, port in use                                */
-    NB_EVERIFY      = 14,  /* written, but the read-back differs                    */
-    NB_EINTERNAL    = 70,  /* a broken invariant of ours                            */
-    NB_ECANCELED    = 130  /* the caller's cancel callback said stop                */
+    NB_OK = 0,
+    NB_NO = 1,           /* ran properly, the answer is negative (check, diff)    */
+    NB_EARG = 2,         /* bad option, value or argument                         */
+    NB_EOPEN = 3,        /* input missing, not permitted, not a regular file      */
+    NB_EFORMAT = 4,      /* the bytes break a rule                                */
+    NB_EUNSUPPORTED = 5, /* legal, but not ours (yet); never guess a way past it  */
+    NB_ELIMIT = 6,       /* over a limit of hardening 4                           */
+    NB_EREAD = 7,        /* I/O error, or the input changed while in use          */
+    NB_EWRITE = 8,       /* no space, read-only, rename failed                    */
+    NB_ENOMEM = 9,       /* allocation failed or a budget would be exceeded       */
+    NB_ENUMERIC = 10,    /* NaN, Inf or an unusable scale                         */
+    NB_EMISMATCH = 11,   /* resume data belongs to another job                    */
+    NB_EEXISTS = 12,     /* output present without --force, or output is an input */
+    NB_EBUSY = 13,       /* lock held, port in use                                */
+    NB_EVERIFY = 14,     /* written, but the read-back differs                    */
+    NB_EINTERNAL = 70,   /* a broken invariant of ours                            */
+    NB_ECANCELED = 130   /* the caller's cancel callback said stop                */
 } nb_status;
 
 typedef struct nb_err {

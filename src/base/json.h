@@ -30,11 +30,11 @@ nb_json_type nb_json_typeof(const nb_json *v); /* NULL counts as NB_JNULL */
 bool nb_json_is_null(const nb_json *v);
 /* Object member, NULL when v is no object or has no such key. */
 const nb_json *nb_json_get(const nb_json *v, const char *key);
-size_t nb_json_len(const nb_json *v);                                     /* members or elements, else 0 */
-const nb_json *nb_json_at(const nb_json *v, size_t i);                    /* i-th element of an array */
+size_t nb_json_len(const nb_json *v);                                        /* members or elements, else 0 */
+const nb_json *nb_json_at(const nb_json *v, size_t i);                       /* i-th element of an array */
 const nb_json *nb_json_member(const nb_json *v, size_t i, const char **key); /* i-th member; O(1) amortised when i rises by one */
 /* Scalars with a default: the value when it has that type, else dflt. */
-int64_t nb_json_int(const nb_json *v, int64_t dflt);   /* a real with an integral value in range counts */
+int64_t nb_json_int(const nb_json *v, int64_t dflt); /* a real with an integral value in range counts */
 double nb_json_num(const nb_json *v, double dflt);
 bool nb_json_bool(const nb_json *v, bool dflt);
 const char *nb_json_str(const nb_json *v, const char *dflt); /* terminated; may hold inner zeros */

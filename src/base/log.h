@@ -8,10 +8,10 @@
 typedef enum nb_level { NB_LOG_ERROR, NB_LOG_WARN, NB_LOG_INFO, NB_LOG_DEBUG } nb_level;
 
 typedef struct nb_progress {
-    const char *what;        /* "quantize", "convert" ...               */
-    const char *item;        /* current module or file; may be NULL     */
-    const char *unit;        /* "modules", "bytes", "tokens"            */
-    uint64_t done, total;    /* total 0: unknown                        */
+    const char *what;     /* "quantize", "convert" ...               */
+    const char *item;     /* current module or file; may be NULL     */
+    const char *unit;     /* "modules", "bytes", "tokens"            */
+    uint64_t done, total; /* total 0: unknown                        */
 } nb_progress;
 
 /* Callbacks of the caller; any may be NULL, and a NULL nb_host means silence. They are called from the thread that

@@ -39,20 +39,20 @@ nb_status nb_read_file(const char *path, size_t limit, char **out, size_t *n, nb
 
 /* One output file. nb_out_open creates "<path>.nibble-XXXXXX" exclusively. */
 typedef struct nb_out nb_out;
-nb_status nb_out_open(nb_out **out, const char *path, bool force, nb_err *err); /* NB_EEXISTS when present and !force */
-nb_status nb_out_write(nb_out *o, const void *p, size_t n, nb_err *err);        /* append */
+nb_status nb_out_open(nb_out **out, const char *path, bool force, nb_err *err);         /* NB_EEXISTS when present and !force */
+nb_status nb_out_write(nb_out *o, const void *p, size_t n, nb_err *err);                /* append */
 nb_status nb_out_pwrite(nb_out *o, uint64_t off, const void *p, size_t n, nb_err *err); /* thread safe */
-nb_status nb_out_commit(nb_out *o, nb_err *err); /* fsync, close, rename; frees o in any case */
-void nb_out_abort(nb_out *o);                    /* close and remove; frees o; NULL is fine */
+nb_status nb_out_commit(nb_out *o, nb_err *err);                                        /* fsync, close, rename; frees o in any case */
+void nb_out_abort(nb_out *o);                                                           /* close and remove; frees o; NULL is fine */
 
 /* One output directory: everything is written into a hidden sibling ".<name>.nibble-XXXXXX", then renamed.
  * With force an existing directory is moved aside and removed after the rename, but only if it is a directory that
  * holds a config.json or is empty (never somebody's home). An output that is one of `inputs` is NB_EEXISTS "out.is_input". */
 typedef struct nb_outdir nb_outdir;
 nb_status nb_outdir_open(nb_outdir **out, const char *path, bool force, const char *const *inputs, size_t n_inputs, nb_err *err);
-const char *nb_outdir_path(const nb_outdir *d);        /* the staging directory */
+const char *nb_outdir_path(const nb_outdir *d);                                                /* the staging directory */
 nb_status nb_outdir_put(nb_outdir *d, const char *name, const void *p, size_t n, nb_err *err); /* a small file inside */
-nb_status nb_outdir_commit(nb_outdir *d, nb_err *err); /* frees d in any case */
-void nb_outdir_abort(nb_outdir *d);                    /* removes the staging directory; NULL is fine */
+nb_status nb_outdir_commit(nb_outdir *d, nb_err *err);                                         /* frees d in any case */
+void nb_outdir_abort(nb_outdir *d); /* removes the staging directory; NULL is fine */
 
 #endif

@@ -25,8 +25,8 @@ void *nb_calloc(size_t n, size_t size);
 void *nb_realloc(void *p, size_t bytes);
 void *nb_alloc_array(size_t n, size_t size); /* checked product, not zeroed */
 char *nb_strdup(const char *s);
-char *nb_strndup(const char *s, size_t n);   /* n bytes and a terminator */
-void  nb_free(void *p);                      /* NULL is fine */
+char *nb_strndup(const char *s, size_t n); /* n bytes and a terminator */
+void nb_free(void *p);                     /* NULL is fine */
 
 /* One pointer that travels with an nb_alloc block (NULL at first), for the block's owner to cache something derived.
  * nb_note_swap replaces `expected` by `note` atomically, false when something else was there. nb_free does not look at
@@ -36,7 +36,7 @@ bool nb_note_swap(const void *p, void *expected, void *note);
 
 /* Aligned block (align: power of two >= 8), freed with nb_free_aligned. */
 void *nb_alloc_aligned(size_t align, size_t bytes);
-void  nb_free_aligned(void *p);
+void nb_free_aligned(void *p);
 
 /* Tests: the i-th allocation from now (1 = the next) fails, once; 0 switches off. Returns how many allocations were
  * made since the last call. Not thread safe. */
@@ -49,7 +49,7 @@ uint64_t nb_mem_peak(void);
 /* Anonymous private block, 2 MB aligned, MADV_HUGEPAGE, zeroed by the system; untouched until first written.
  * NULL when the system refuses. Freed with nb_huge_free(p, bytes) with the same size. */
 void *nb_huge_alloc(size_t bytes);
-void  nb_huge_free(void *p, size_t bytes);
+void nb_huge_free(void *p, size_t bytes);
 
 /* Arena: things that die together. nb_arena is the caller's struct, zero-initialised. Not thread safe. */
 typedef struct nb_arena_block nb_arena_block;

@@ -57,6 +57,16 @@ bool nb_q4_wide(const nb_qlin *q);
  * g, which packed blocks cannot hold; NB_ENOMEM. */
 nb_status nb_q4_perm(const uint32_t *g_idx, size_t k, size_t g, size_t n_groups, uint32_t *perm, nb_err *err);
 
+/* ---- 8-bit matrices --------------------------------------------------------------------------------------------
+ * For codes of 5 to 8 bits: the same strips, groups, scales and zeros, and the same order with one byte a code:
+ *
+ *   codes  64*g bytes     byte[t*512 + h*256 + r*4 + c] = q[64S+r][gG+8t+4h+c]      h = 0, 1: the two quads of a step
+ *
+ * block_bytes is 64*g + 128 + 64, or 64*g + 256 + 64 when wide. With codes and zeros up to 255 and groups up to 128 every
+ * sum of the A16 product still fits int32 (spec kernels 3). perm and wide as for 4 bits. */
+typedef nb_q4 nb_q8;
+bool nb_q8_layout(nb_q8 *p, size_t n_rows, size_t k, size_t g, bool wide); /* as nb_q4_layout */
+
 /* ---- activations ----------------------------------------------------------------------------------------------
  * A16: symmetric 16-bit integers in two int8 planes, per token and packed group, stored group-major [group][token][g].
  * A short last group is padded with zeros. Buffers are the caller's, 64-byte aligned. */
@@ -119,6 +129,11 @@ typedef struct nb_kern {
     /* The same product with f32 activations (reference of A16; --exact-fp32): w = (q - z)*s in f32, fma, k ascending in
      * packed order; x is in natural order, w->perm is applied here. */
     void (*gemm_q4_f32)(const nb_q4 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
+
+    /* The same three for 8-bit matrices; codes and zeros of q may be any byte. */
+    void (*pack_q8)(nb_q8 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm);
+    void (*gemm_q8)(const nb_q8 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1);
+    void (*gemm_q8_f32)(const nb_q8 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
 
     /* Rows [0, rows) of src[rows][k] (dtype of p) to packed rows from row0 (multiple of 64); the last strip is padded with 0. */
     void (*pack_dense)(nb_dense *p, size_t row0, const void *src, size_t rows);

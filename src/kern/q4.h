@@ -1,4 +1,4 @@
-/* q4.h - addresses inside a packed 4-bit matrix, shared by the kernels of every instruction set. Layout: kern.h. */
+/* q4.h - addresses inside a packed 4-bit or 8-bit matrix, shared by the kernels of every instruction set. Layout: kern.h. */
 #ifndef NB_KERN_Q4_H
 #define NB_KERN_Q4_H
 
@@ -13,10 +13,10 @@ static inline unsigned char *nb_q4_block(const nb_q4 *w, size_t s, size_t grp)
     return w->base + (s * w->n_groups + grp) * w->block_bytes;
 }
 
-/* Offsets inside a block. */
+/* Offsets inside a block. Scales end where the zeros begin, so this holds for 8 bits too. */
 static inline size_t nb_q4_scales_at(const nb_q4 *w)
 {
-    return 32 * w->g;
+    return w->block_bytes - NB_STRIP - NB_STRIP * (w->wide ? 4u : 2u);
 }
 
 static inline size_t nb_q4_zeros_at(const nb_q4 *w)

@@ -1,11 +1,11 @@
-/* q4_layout.c - sizes of packed 4-bit matrices and of activation buffers; input order of act-order matrices. */
+/* q4_layout.c - sizes of packed 4-bit and 8-bit matrices and of activation buffers; input order of act-order matrices. */
 #include <math.h>
 
 #include "base/mem.h"
 #include "kern/q4.h"
 
 /* Prefetch runs up to this far ahead of the block it works on; the slack covers it and at least two blocks. */
-enum { SLACK_BYTES = 16384 };
+enum { SLACK_BYTES = 20480 };
 
 /* Longest packed group for hub groups of g: a multiple of 8 up to 128 that divides g. 0: none. */
 static size_t packed_group(size_t k, size_t g)
@@ -18,7 +18,8 @@ static size_t packed_group(size_t k, size_t g)
     return 0;
 }
 
-bool nb_q4_layout(nb_q4 *p, size_t n_rows, size_t k, size_t g, bool wide)
+/* code_bytes: of one packed input of a strip. */
+static bool layout(nb_q4 *p, size_t n_rows, size_t k, size_t g, bool wide, size_t code_bytes)
 {
     size_t blocks, bytes;
 
@@ -31,10 +32,20 @@ bool nb_q4_layout(nb_q4 *p, size_t n_rows, size_t k, size_t g, bool wide)
     *p = (nb_q4){ .n = n_rows, .k = k, .g = pg, .wide = wide };
     p->n_groups = (k + pg - 1) / pg;
     p->n_strips = n_rows / NB_STRIP;
-    p->block_bytes = NB_STRIP / 2 * pg + NB_STRIP * (wide ? 4 : 2) + NB_STRIP;
+    p->block_bytes = code_bytes * pg + NB_STRIP * (wide ? 4 : 2) + NB_STRIP;
     if (!nb_mul_size(p->n_strips, p->n_groups, &blocks) || !nb_mul_size(blocks, p->block_bytes, &bytes))
         return false;
     return nb_add_size(bytes, SLACK_BYTES, &p->bytes);
+}
+
+bool nb_q4_layout(nb_q4 *p, size_t n_rows, size_t k, size_t g, bool wide)
+{
+    return layout(p, n_rows, k, g, wide, NB_STRIP / 2);
+}
+
+bool nb_q8_layout(nb_q8 *p, size_t n_rows, size_t k, size_t g, bool wide)
+{
+    return layout(p, n_rows, k, g, wide, NB_STRIP);
 }
 
 bool nb_q4_wide(const nb_qlin *q)

@@ -4,4 +4,4 @@
 
 #define nb_gemm_dense nb_gemm_dense_avx2
 
-#include "kern/dense_body.h"
+#include "kern/dense_body.inc"

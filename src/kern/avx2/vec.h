@@ -1,4 +1,4 @@
-/* vec.h - the few vector operations that kern/tile.h is written in, on 8 lanes, and its tile sizes. */
+/* vec.h - the few vector operations that kern/tile.inc is written in, on 8 lanes, and its tile sizes. */
 #ifndef NB_KERN_AVX2_VEC_H
 #define NB_KERN_AVX2_VEC_H
 

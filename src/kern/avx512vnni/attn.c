@@ -7,4 +7,4 @@
 #define nb_attn_part  nb_attn_part_avx512vnni
 #define nb_attn_merge nb_attn_merge_avx512vnni
 
-#include "kern/attn_body.h"
+#include "kern/attn_body.inc"

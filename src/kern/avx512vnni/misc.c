@@ -12,4 +12,4 @@
 #define nb_axpy          nb_axpy_avx512vnni
 #define nb_softcap       nb_softcap_avx512vnni
 
-#include "kern/misc_body.h"
+#include "kern/misc_body.inc"

@@ -1,6 +1,6 @@
-/* gemm_q4.c - the product of packed 4-bit weights and A16 activations, and its f32 reference.
+/* gemm_q4.c - the product of packed 4-bit or 8-bit weights and A16 activations, and its f32 reference.
  *
- *   acc = sum of q*v over the group, d = acc - z*sum       exact in int32 (|d| <= 15*32512*128)
+ *   acc = sum of q*v over the group, d = acc - z*sum       exact in int32 (|d| <= 255*32512*128)
  *   y   = fma((float)d, s*step, y)                         groups in ascending order
  *
  * Only the last line rounds, so every tiling of every instruction set gives these bits. Source: spec kernels 4. */
@@ -9,8 +9,19 @@
 #include "kern/q4.h"
 #include "kern/scalar/scalar.h"
 
+typedef void dot_fn(int32_t acc[NB_STRIP], const unsigned char *codes, const int32_t *v, size_t g);
+
+static void dot_block8(int32_t acc[NB_STRIP], const unsigned char *codes, const int32_t *v, size_t g)
+{
+    for (size_t r = 0; r < NB_STRIP; r++)
+        acc[r] = 0;
+    for (size_t j = 0; j < g; j++)
+        for (size_t r = 0; r < NB_STRIP; r++)
+            acc[r] += codes[j / 4 * 256 + r * 4 + j % 4] * v[j];
+}
+
 /* acc[r] = sum over the g inputs of one block of code * value. */
-static void dot_block(int32_t acc[NB_STRIP], const unsigned char *codes, const int32_t *v, size_t g)
+static void dot_block4(int32_t acc[NB_STRIP], const unsigned char *codes, const int32_t *v, size_t g)
 {
     for (size_t r = 0; r < NB_STRIP; r++)
         acc[r] = 0;
@@ -22,7 +33,7 @@ static void dot_block(int32_t acc[NB_STRIP], const unsigned char *codes, const i
             }
 }
 
-static void token_strip(const nb_q4 *w, const nb_act *a, float *y, size_t i, size_t s)
+static void token_strip(const nb_q4 *w, const nb_act *a, float *y, size_t i, size_t s, dot_fn *dot_block)
 {
     for (size_t r = 0; r < NB_STRIP; r++)
         y[r] = 0.0f;
@@ -41,15 +52,39 @@ static void token_strip(const nb_q4 *w, const nb_act *a, float *y, size_t i, siz
     }
 }
 
-void nb_gemm_q4_scalar(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1)
+static void gemm(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1, dot_fn *dot_block)
 {
     assert(w->k == a->k && w->g == a->g);
     for (size_t s = s0; s < s1; s++)
         for (size_t i = 0; i < a->m; i++)
-            token_strip(w, a, y + i * ldy + s * NB_STRIP, i, s);
+            token_strip(w, a, y + i * ldy + s * NB_STRIP, i, s, dot_block);
 }
 
-void nb_gemm_q4_f32_scalar(const nb_q4 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1)
+void nb_gemm_q4_scalar(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1)
+{
+    gemm(w, a, y, ldy, s0, s1, dot_block4);
+}
+
+void nb_gemm_q8_scalar(const nb_q8 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1)
+{
+    gemm(w, a, y, ldy, s0, s1, dot_block8);
+}
+
+/* Code of row r, input `in` of a block. */
+static int code4(const unsigned char *block, size_t r, size_t in)
+{
+    const unsigned b = block[in / 8 * 256 + r * 4 + in % 4];
+
+    return (int)(in % 8 < 4 ? b & 15 : b >> 4);
+}
+
+static int code8(const unsigned char *block, size_t r, size_t in)
+{
+    return block[in / 4 * 256 + r * 4 + in % 4];
+}
+
+static void gemm_f32(const nb_q4 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1,
+                     int (*code)(const unsigned char *block, size_t r, size_t in))
 {
     for (size_t s = s0; s < s1; s++)
         for (size_t i = 0; i < m; i++)
@@ -58,12 +93,20 @@ void nb_gemm_q4_f32_scalar(const nb_q4 *w, const float *x, size_t ldx, size_t m,
 
                 for (size_t j = 0; j < w->k; j++) {
                     const unsigned char *block = nb_q4_block(w, s, j / w->g);
-                    const size_t in = j % w->g;
-                    const unsigned b = block[in / 8 * 256 + r * 4 + in % 4];
-                    const int q = (int)(in % 8 < 4 ? b & 15 : b >> 4) - block[nb_q4_zeros_at(w) + r];
+                    const int q = code(block, r, j % w->g) - block[nb_q4_zeros_at(w) + r];
 
                     sum = fmaf((float)q * nb_q4_scale(w, block, r), x[i * ldx + (w->perm ? w->perm[j] : j)], sum);
                 }
                 y[i * ldy + s * NB_STRIP + r] = sum;
             }
+}
+
+void nb_gemm_q4_f32_scalar(const nb_q4 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1)
+{
+    gemm_f32(w, x, ldx, m, y, ldy, s0, s1, code4);
+}
+
+void nb_gemm_q8_f32_scalar(const nb_q8 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1)
+{
+    gemm_f32(w, x, ldx, m, y, ldy, s0, s1, code8);
 }

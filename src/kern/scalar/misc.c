@@ -12,4 +12,4 @@
 #define nb_axpy          nb_axpy_scalar
 #define nb_softcap       nb_softcap_scalar
 
-#include "kern/misc_body.h"
+#include "kern/misc_body.inc"

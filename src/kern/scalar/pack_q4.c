@@ -13,8 +13,20 @@ static void put_step(unsigned char *out, const uint8_t *codes)
     nb_put_le32(out, (uint32_t)(v | v >> 28));
 }
 
+/* One row of one group with a byte a code: a quad every 256 bytes. */
+static void put_row8(unsigned char *out, const uint8_t *codes, size_t n, size_t g)
+{
+    for (size_t t = 0; t < g / 4; t++) {
+        const size_t have = n > 4 * t ? n - 4 * t : 0;
+
+        memset(out + t * 256, 0, 4);
+        if (have > 0)
+            memcpy(out + t * 256, codes + 4 * t, have < 4 ? have : 4);
+    }
+}
+
 /* One row of one group: n inputs from codes (already in packed order), the rest of g is zero. */
-static void put_row(unsigned char *out, const uint8_t *codes, size_t n, size_t g)
+static void put_row4(unsigned char *out, const uint8_t *codes, size_t n, size_t g)
 {
     size_t t = 0;
 
@@ -46,7 +58,9 @@ static void put_affine(const nb_q4 *p, unsigned char *block, const nb_qlin *q, s
     }
 }
 
-void nb_pack_q4_scalar(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm)
+typedef void put_row_fn(unsigned char *out, const uint8_t *codes, size_t n, size_t g);
+
+static void pack(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm, put_row_fn *put_row)
 {
     const size_t g = p->g;
 
@@ -74,4 +88,14 @@ void nb_pack_q4_scalar(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const
             put_affine(p, block, q, first, rows, q->g_idx ? q->g_idx[head] : head / q->g);
         }
     }
+}
+
+void nb_pack_q4_scalar(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm)
+{
+    pack(p, row0, n0, q, perm, put_row4);
+}
+
+void nb_pack_q8_scalar(nb_q8 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm)
+{
+    pack(p, row0, n0, q, perm, put_row8);
 }
