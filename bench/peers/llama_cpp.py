@@ -7,7 +7,7 @@
 llama-cpp-python, configured with GGML_NATIVE=ON, outside this tree). --work keeps the two models between runs: a GGUF
 with random weights quantized to Q4_0 by llama-quantize with its defaults, and an AWQ GEMM g128 checkpoint of the same
 shape with random codes and a 16-bit head, written by nibble_gen_model. Needs the Python package gguf once, to write
-the first file. Weights of both sit in private memory (llama-bench --mmap 0). Both figures of a round come from one
+the first file. Weights of both sit in private memory (llama-bench -lm none). Both figures of a round come from one
 moment; the ratio is that of the medians.
 """
 import argparse
@@ -92,7 +92,7 @@ def prepare(a, s):
 
 
 def llama_round(a, q4):
-    base = [os.path.join(a.llama, "llama-bench"), "-m", q4, "-t", str(a.threads), "-r", "1", "--mmap", "0", "-o", "json"]
+    base = [os.path.join(a.llama, "llama-bench"), "-m", q4, "-t", str(a.threads), "-r", "1", "-lm", "none", "-lzm", "off", "-o", "json"]
     rows = json.loads(run(base + ["-p", str(a.prompt), "-n", str(a.decode), "-d", str(a.depth)]))
     prefill = [r["avg_ts"] for r in rows if r["n_prompt"] and not r["n_gen"]]
     decode = [r["avg_ts"] for r in rows if r["n_gen"] and not r["n_prompt"]]

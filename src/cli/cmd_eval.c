@@ -161,8 +161,7 @@ static nb_status check_args(const eval_args *a, size_t n, nb_err *err)
     if (n == 0)
         return nb_fail(err, NB_EARG, "arg.missing", "", "MODEL is missing; usage: nibble %s", nb_cmd_eval.usage);
     if (kinds != 1)
-        return nb_fail(err, NB_EARG, "arg.missing", "", "give one of --text, --ids and --input-ids; usage: nibble %s",
-                       nb_cmd_eval.usage);
+        return nb_fail(err, NB_EARG, "arg.missing", "", "give one of --text, --ids and --input-ids; usage: nibble %s", nb_cmd_eval.usage);
     if ((a->dump.ids != NULL) != (a->dump.out != NULL))
         return nb_fail(err, NB_EARG, "arg.conflict", "", "--input-ids and --dump go together; usage: nibble %s", nb_cmd_eval.usage);
     if (a->dump.ids && a->ref)

@@ -8,10 +8,27 @@
 
 typedef enum nb_dtype {
     NB_DT_NONE = 0,
-    NB_DT_BOOL, NB_DT_U8, NB_DT_I8, NB_DT_U16, NB_DT_I16, NB_DT_U32, NB_DT_I32, NB_DT_U64, NB_DT_I64,
-    NB_DT_F16, NB_DT_BF16, NB_DT_F32, NB_DT_F64,
-    NB_DT_F8_E4M3, NB_DT_F8_E5M2, NB_DT_F8_E8M0, NB_DT_F8_E4M3FNUZ, NB_DT_F8_E5M2FNUZ,
-    NB_DT_F6_E2M3, NB_DT_F6_E3M2, NB_DT_F4, /* sub-byte: sizes count bits */
+    NB_DT_BOOL,
+    NB_DT_U8,
+    NB_DT_I8,
+    NB_DT_U16,
+    NB_DT_I16,
+    NB_DT_U32,
+    NB_DT_I32,
+    NB_DT_U64,
+    NB_DT_I64,
+    NB_DT_F16,
+    NB_DT_BF16,
+    NB_DT_F32,
+    NB_DT_F64,
+    NB_DT_F8_E4M3,
+    NB_DT_F8_E5M2,
+    NB_DT_F8_E8M0,
+    NB_DT_F8_E4M3FNUZ,
+    NB_DT_F8_E5M2FNUZ,
+    NB_DT_F6_E2M3,
+    NB_DT_F6_E3M2,
+    NB_DT_F4, /* sub-byte: sizes count bits */
     NB_DT_C64,
     NB_DT_COUNT
 } nb_dtype;

@@ -63,8 +63,8 @@ void nb_qlin_dequant(const nb_qlin *q, float *out)
 
         for (size_t j = 0; j < q->k; j++) {
             const size_t group = q->g_idx ? q->g_idx[j] : j / q->g;
-            row[j] = offsets ? (float)codes[j] * scales[group] + offsets[group]
-                             : (float)((int)codes[j] - (int)zeros[group]) * scales[group];
+            row[j] =
+                offsets ? (float)codes[j] * scales[group] + offsets[group] : (float)((int)codes[j] - (int)zeros[group]) * scales[group];
         }
     }
 }

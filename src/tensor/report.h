@@ -11,12 +11,12 @@ typedef enum nb_severity { NB_SEV_INFO, NB_SEV_WARN, NB_SEV_REJECT } nb_severity
 
 typedef struct nb_finding {
     nb_severity sev;
-    char rule[16];     /* "AWQ-004", "SHP-003"; "" for container errors */
-    char cls[32];      /* stable class, "awq.order", "st.truncated"     */
-    const char *file;  /* "" when none; strings live in the report     */
+    char rule[16];    /* "AWQ-004", "SHP-003"; "" for container errors */
+    char cls[32];     /* stable class, "awq.order", "st.truncated"     */
+    const char *file; /* "" when none; strings live in the report     */
     const char *subject;
-    const char *what;  /* sentence, escaped                             */
-    const char *next;  /* suggestion after the arrow, or ""             */
+    const char *what; /* sentence, escaped                             */
+    const char *next; /* suggestion after the arrow, or ""             */
 } nb_finding;
 
 typedef struct nb_report nb_report;

@@ -27,16 +27,16 @@ typedef struct nb_store_ops {
 
 struct nb_store {
     const nb_store_ops *ops;
-    const char *kind;          /* "safetensors", "gguf", "memory"                       */
-    const char *path;          /* as typed                                              */
-    const nb_tensor *tensors;  /* [n_tensors], in file order, shards in name order      */
+    const char *kind;         /* "safetensors", "gguf", "memory"                       */
+    const char *path;         /* as typed                                              */
+    const nb_tensor *tensors; /* [n_tensors], in file order, shards in name order      */
     size_t n_tensors;
     size_t n_files;
-    const char *const *files;  /* [n_files] names for messages                          */
-    uint64_t total_bytes;      /* of tensor data                                        */
-    const nb_json *meta;       /* __metadata__ of the first file, GGUF key-values, or NULL */
-    nb_report *notes;          /* warnings found while opening (FIL-005, FIL-007 ...), or NULL */
-    void *map;                 /* nb_strmap name -> index, filled by nb_store_index      */
+    const char *const *files; /* [n_files] names for messages                          */
+    uint64_t total_bytes;     /* of tensor data                                        */
+    const nb_json *meta;      /* __metadata__ of the first file, GGUF key-values, or NULL */
+    nb_report *notes;         /* warnings found while opening (FIL-005, FIL-007 ...), or NULL */
+    void *map;                /* nb_strmap name -> index, filled by nb_store_index      */
 };
 
 /* NULL when absent. */

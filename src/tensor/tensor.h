@@ -12,17 +12,17 @@
 #define NB_MAX_RANK 64 /* limit of safetensors files (hardening 4) */
 
 typedef struct nb_tensor {
-    const char *name;      /* terminated UTF-8 without inner zeros               */
+    const char *name; /* terminated UTF-8 without inner zeros               */
     size_t name_len;
     nb_dtype dtype;
     unsigned rank;
-    const uint64_t *shape; /* [rank], outermost first                            */
+    const uint64_t *shape;     /* [rank], outermost first                            */
     const unsigned char *data; /* row-major, little-endian, maybe unaligned; NULL when the store has no plain bytes for
                                 * it (GGUF blocks that need widening): use nb_store_read then     */
-    uint64_t n_bytes;      /* of the values as `dtype` says, rounded up to bytes  */
-    const char *file;      /* where it lies, for messages                        */
-    unsigned file_type;    /* GGUF block type number; 0 elsewhere                */
-    uint64_t index;        /* the store's own                                    */
+    uint64_t n_bytes;          /* of the values as `dtype` says, rounded up to bytes  */
+    const char *file;          /* where it lies, for messages                        */
+    unsigned file_type;        /* GGUF block type number; 0 elsewhere                */
+    uint64_t index;            /* the store's own                                    */
 } nb_tensor;
 
 /* Product of the dimensions; false on overflow of 63 bits. Rank 0 has one element. */
