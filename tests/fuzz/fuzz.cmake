@@ -11,3 +11,4 @@ endfunction()
 
 nb_fuzz(safetensors 20000 LIBS nb_io SEEDS tests/data/fuzz/small.safetensors)
 nb_fuzz(gguf 10000 LIBS nb_io SEEDS tests/data/fuzz/small.gguf)
+nb_fuzz(template 20000 LIBS nb_text SEEDS tests/data/fuzz/small.jinja)
