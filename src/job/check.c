@@ -25,6 +25,8 @@ static nb_status open_scan(nb_checker *c, nb_err *err)
 
     if (c->qjson)
         c->has_qcfg = nb_qconfig_parse(c->qjson, c->qsource, NULL, &c->qcfg, &quiet) == NB_OK;
+    if (c->has_qcfg)
+        nb_qrules_open(&c->qcfg, NULL, &c->rules, &quiet);
     rc = nb_scan_open(c->store, c->qjson, c->qsource, c->report, &c->scan, err);
     if (rc == NB_OK || rc == NB_ENOMEM)
         return rc;
@@ -91,6 +93,7 @@ done:
         nb_plan_clear(&c.plan);
         nb_config_clear(&c.cfg);
     }
+    nb_qrules_close(c.rules);
     nb_scan_clear(&c.scan);
     nb_store_close(c.store);
     nb_hfdir_close(c.dir);

@@ -201,6 +201,46 @@ static nb_status check_skips(nb_checker *c, nb_err *err)
     return NB_OK;
 }
 
+/* The other kinds of exclusion (dynamic, ignore, extra_config ...) against modules that are packed. One finding per entry. */
+static nb_status check_rules(nb_checker *c, nb_err *err)
+{
+    const char *told[64];
+    size_t n_told = 0;
+
+    for (size_t i = 0; c->rules && i < c->scan.n_linears; i++) {
+        const nb_linear *lin = &c->scan.linears[i];
+        char entry[NB_ESC_CAP], name[NB_ESC_CAP];
+        const char *e;
+        nb_qspec spec;
+        bool seen = false;
+        nb_status rc = nb_qrules_spec(c->rules, lin->prefix, &spec, &e, err);
+
+        for (size_t x = 0; e && x < n_told; x++)
+            seen = seen || told[x] == e;
+        if (rc != NB_OK)
+            return rc;
+        if (!e || seen)
+            continue;
+        if (n_told < NB_LEN(told))
+            told[n_told++] = e;
+        nb_esc(entry, sizeof entry, e, strlen(e));
+        nb_esc(name, sizeof name, lin->prefix, strlen(lin->prefix));
+        if (*e)
+            rc = nb_rule_hit(c->report, err, "CFG-015", lin->parts[0]->file, name,
+                             "%s is quantized in the files, but %s entry \"%s\" says the opposite. Loaders that trust the config will "
+                             "look for %s.weight.",
+                             name, nb_qrules_field(c->rules), entry, name);
+        else
+            rc = nb_rule_hit(c->report, err, "CFG-015", lin->parts[0]->file, name,
+                             "%s is quantized in the files, but no entry of %s covers it. Loaders that trust the config will look for "
+                             "%s.weight.",
+                             name, strcmp(nb_qrules_field(c->rules), "ignore") == 0 ? "targets" : nb_qrules_field(c->rules), name);
+        if (rc != NB_OK)
+            return rc;
+    }
+    return NB_OK;
+}
+
 static nb_status check_head(nb_checker *c, nb_err *err)
 {
     const bool packed = nb_scan_find(&c->scan, "lm_head") != NULL;
@@ -241,7 +281,8 @@ static nb_status check_dtype(nb_checker *c, nb_err *err)
 nb_status nb_check_config(nb_checker *c, nb_err *err)
 {
     static nb_status (*const stages[])(nb_checker *, nb_err *) = {
-        check_files, check_nested, check_sources, check_dynamic, check_skip_count, check_prefix, check_skips, check_head, check_dtype,
+        check_files,  check_nested, check_sources, check_dynamic, check_skip_count,
+        check_prefix, check_skips,  check_rules,   check_head,    check_dtype,
     };
     nb_status rc = NB_OK;
 

@@ -37,7 +37,8 @@ static const char *arch_name(const nb_checker *c)
 /* Is part of a broken linear here (scan left it out and has told why)? */
 static bool any_packed(const nb_store *s, const char *name)
 {
-    return find2(s, name, ".qweight") || find2(s, name, ".qzeros") || find2(s, name, ".scales");
+    return find2(s, name, ".qweight") || find2(s, name, ".qzeros") || find2(s, name, ".scales") || find2(s, name, ".weight_packed") ||
+           find2(s, name, ".weight_scale") || find2(s, name, ".B");
 }
 
 /* A matrix stored in another cut: q, k, v as one, or gate and up. */
@@ -54,7 +55,7 @@ static const char *fused_name(const nb_store *s, const char *name, char *out, si
         if (strcmp(leaf + 1, pairs[i][0]) != 0)
             continue;
         snprintf(out, cap, "%.*s.%s", (int)(leaf - name), name, pairs[i][1]);
-        if (find2(s, out, ".weight") || find2(s, out, ".qweight"))
+        if (find2(s, out, ".weight") || find2(s, out, ".qweight") || find2(s, out, ".weight_packed"))
             return out;
     }
     return NULL;
@@ -92,7 +93,9 @@ static nb_status check_size(const names_job *j, const char *file, const char *na
 /* Legal shapes that other consumers refuse (formats 3.1). */
 static nb_status check_friendly(const names_job *j, const nb_linear *lin, const char *name)
 {
-    if (lin->n % 32 != 0)
+    if (lin->spec.bits != 4)
+        return NB_OK;
+    if (lin->n % 32 != 0 && strcmp(lin->format->method, "awq") == 0)
         return nb_rule_hit(j->c->report, j->err, "SHP-014", lin->parts[0]->file, name, "%s: works here; AutoAWQ needs outputs %% 32 = 0.",
                            name);
     if (lin->n % 64 != 0 || lin->k % 128 != 0)
@@ -101,13 +104,33 @@ static nb_status check_friendly(const names_job *j, const nb_linear *lin, const 
     return NB_OK;
 }
 
+/* A plain linear of a quantized model: some entry of the config must say so. */
+static nb_status check_excluded(const names_job *j, const nb_tensor *w, const char *name)
+{
+    const nb_checker *c = j->c;
+    const char *field = "modules_to_not_convert", *e = NULL;
+    nb_qspec spec;
+    bool whole;
+    nb_status rc;
+
+    if (!c->scan.n_linears || !c->use_skips || nb_qconfig_skip(&c->qcfg, name, &whole))
+        return NB_OK;
+    if (c->rules) {
+        if ((rc = nb_qrules_spec(c->rules, name, &spec, &e, j->err)) != NB_OK || e)
+            return rc;
+        field = nb_qrules_field(c->rules) ? nb_qrules_field(c->rules) : field;
+    }
+    return nb_rule_hit(c->report, j->err, "CFG-015", w->file, name,
+                       "%s is not quantized in the files, but no %s entry says so. Loaders that trust the config will look for %s.%s.",
+                       name, field, name, c->scan.format->parts[0].suffix);
+}
+
 /* body: a linear of a decoder layer, which quantizers pack unless told not to. */
 static nb_status need_linear(const names_job *j, const char *name, size_t want_n, size_t want_k, bool body)
 {
     const nb_linear *lin = nb_scan_find(&j->c->scan, name);
     const nb_tensor *w = find2(j->c->store, name, ".weight");
     char other[320];
-    bool whole;
     nb_status rc;
 
     if ((rc = use(j, w)) != NB_OK || (rc = use(j, find2(j->c->store, name, ".bias"))) != NB_OK)
@@ -125,14 +148,7 @@ static nb_status need_linear(const names_job *j, const char *name, size_t want_n
             return nb_rule_hit(j->c->report, j->err, "SHP-015", w->file, name, "weight has %u dimensions, expected 2.", w->rank);
         if ((rc = check_size(j, w->file, name, w->shape[0], w->shape[1], want_n, want_k)) != NB_OK)
             return rc;
-        /* `dynamic` patterns may exclude it; they are not compared */
-        if (body && j->c->scan.n_linears && j->c->use_skips && !j->c->qcfg.dynamic && !nb_qconfig_skip(&j->c->qcfg, name, &whole))
-            return nb_rule_hit(
-                j->c->report, j->err, "CFG-015", w->file, name,
-                "%s is not quantized in the files, but no modules_to_not_convert entry says so. Loaders that trust the config "
-                "will look for %s.qweight.",
-                name, name);
-        return NB_OK;
+        return body ? check_excluded(j, w, name) : NB_OK;
     }
     if (any_packed(j->c->store, name)) /* broken; told by the scan */
         return NB_OK;

@@ -5,7 +5,7 @@
 #include "io/io.h"
 #include "job/check.h"
 #include "model/plan.h"
-#include "quant/qconfig.h"
+#include "quant/qrules.h"
 
 typedef struct nb_checker {
     const nb_check_opts *o;
@@ -17,6 +17,7 @@ typedef struct nb_checker {
     const char *qsource;                /* its file                                  */
     nb_qconfig qcfg;                    /* when qjson is usable                      */
     bool has_qcfg, has_plan, use_skips; /* use_skips: the exclusion list is short enough to compare (CF-23) */
+    nb_qrules *rules;                   /* of qcfg; NULL: none, or unusable (told by the scan) */
     nb_scan scan;
     nb_config cfg; /* with has_plan */
     nb_plan plan;  /* with has_plan */

@@ -10,6 +10,7 @@
 #include "base/bits.h"
 #include "base/mem.h"
 #include "job/check_priv.h"
+#include "quant/convention.h"
 
 enum {
     PIECE_BYTES = 4 << 20, /* of a plain or packed tensor */
@@ -312,7 +313,7 @@ static nb_status count_big(const nb_linear *lin, uint64_t *n_big, nb_err *err)
             break;
         for (size_t o = 0; o < n; o++)
             for (size_t k = 0; k < lin->k; k++) {
-                const size_t g = o * q.n_groups + k / lin->g;
+                const size_t g = o * q.n_groups + (q.g_idx ? q.g_idx[k] : k / lin->g);
                 *n_big += fabsf((float)(q.codes[o * lin->k + k] - q.zeros[g]) * q.scales[g]) > 65504;
             }
     }
@@ -323,7 +324,7 @@ static nb_status count_big(const nb_linear *lin, uint64_t *n_big, nb_err *err)
 static nb_status judge_scales(nb_checker *c, const piece *p, nb_err *err)
 {
     const char *file = p->t->file, *name = p->kind == PIECE_HUB ? p->lin->prefix : p->t->name;
-    const uint64_t total = p->kind == PIECE_HUB ? p->end * (p->lin->k / p->lin->g) : p->end;
+    const uint64_t total = p->kind == PIECE_HUB ? p->end * (p->lin->k / p->lin->g + (p->lin->k % p->lin->g != 0)) : p->end;
     const double percent = total ? 100.0 * (double)p->n_zero / (double)total : 0;
     uint64_t n_big;
     nb_status rc = NB_OK;
@@ -394,9 +395,14 @@ static nb_status judge_hub(nb_checker *c, const piece *p, nb_err *err)
                          "Only codes %u..%u occur in %s; it may hold %u-bit data or signed codes.", p->lo, p->hi,
                          lin->format->parts[0].suffix, bits);
     }
-    if (rc == NB_OK && lin->format->padding && (n_pad = lin->format->padding(lin)) != 0)
-        rc = nb_rule_hit(c->report, err, "VAL-005", p->t->file, lin->prefix, "padding groups are not zero; %" PRIu64 " values ignored.",
-                         n_pad);
+    if (rc == NB_OK && lin->format->padding && (n_pad = lin->format->padding(lin)) != 0) {
+        if (lin->format->pads_bits)
+            rc = nb_rule_hit(c->report, err, "VAL-013", p->t->file, p->t->name, "%s has non-zero padding bits.",
+                             lin->format->parts[0].suffix);
+        else
+            rc = nb_rule_hit(c->report, err, "VAL-005", p->t->file, lin->prefix, "padding groups are not zero; %" PRIu64 " values ignored.",
+                             n_pad);
+    }
     return rc;
 }
 
@@ -425,6 +431,30 @@ static nb_status judge_zeros(nb_checker *c, uint64_t n_off, uint64_t total, nb_e
         return nb_rule_hit(c->report, err, "CFG-013", c->qsource, "zero_point",
                            "Config says asymmetric, but every zero point is %u; this checkpoint is symmetric.", half);
     return NB_OK;
+}
+
+/* Zero points of asymmetric v1 models that wrapped when they were saved, over the whole model. */
+static nb_status judge_wraps(nb_checker *c, nb_err *err)
+{
+    const nb_linear *first = NULL;
+    uint64_t n = 0, over = 0;
+
+    for (size_t i = 0; i < c->scan.n_linears; i++) {
+        uint64_t a, b;
+        if (c->scan.linears[i].spec.sym)
+            continue;
+        nb_zero_wraps(&c->scan.linears[i], &a, &b);
+        first = a && !first ? &c->scan.linears[i] : first;
+        n += a;
+        over += b;
+    }
+    if (!n)
+        return NB_OK;
+    return nb_rule_hit(c->report, err, "VAL-012", first->parts[0]->file, first->prefix,
+                       "%" PRIu64 " zero points wrapped when saved (the saver subtracted 1 from 0); %" PRIu64
+                       " of them also overwrote their neighbours. The affected outputs cannot be recovered. \xe2\x86\x92 "
+                       "Re-quantize, or use a v2 export.",
+                       n, over);
 }
 
 static nb_status run_all(nb_checker *c, pieces *v, nb_err *err)
@@ -486,6 +516,8 @@ nb_status nb_check_values(nb_checker *c, nb_err *err)
     }
     if (rc == NB_OK)
         rc = judge_zeros(c, n_off, n_zeros, err);
+    if (rc == NB_OK)
+        rc = judge_wraps(c, err);
     nb_free(v.p);
     return rc;
 }

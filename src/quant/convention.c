@@ -172,3 +172,23 @@ nb_status nb_zero_convention(const nb_linear *linears, size_t n, nb_zero_verdict
     snprintf(out->why, sizeof out->why, "mean offset %+.2f", mean);
     return NB_OK;
 }
+
+void nb_zero_wraps(const nb_linear *lin, uint64_t *n_wrapped, uint64_t *n_over)
+{
+    const nb_tensor *t = lin->parts[PART_QZEROS];
+    const unsigned b = lin->spec.bits, maxq = (1u << b) - 1;
+
+    *n_wrapped = *n_over = 0;
+    if (lin->format != &nb_fmt_gptq || lin->variant != NB_ZEROS_FIELD || 32 % b != 0 || !t->data)
+        return;
+    for (uint64_t i = 0; i < t->n_bytes / 4; i++) {
+        const uint32_t w = nb_le32(t->data + 4 * i);
+        unsigned run = 0;
+        for (unsigned at = 0; at < 32; at += b) {
+            const bool top = (w >> at & maxq) == maxq;
+            *n_wrapped += top;
+            run = top ? run + 1 : 0;
+        }
+        *n_over += run > 1; /* the run reaches the highest field */
+    }
+}

@@ -20,4 +20,8 @@ typedef struct nb_zero_verdict {
  * Reads a few stripes. NB_ENOMEM, or what unpack() says. */
 nb_status nb_zero_convention(const nb_linear *linears, size_t n, nb_zero_verdict *out, nb_err *err);
 
+/* Stored fields of a v1 linear that are all ones: zero points of 0 from which 1 was subtracted; and of these the ones whose higher
+ * fields in the word are all ones too, which is how AutoGPTQ overwrote them (formats 3.10, 8.5). 0 for other linears. */
+void nb_zero_wraps(const nb_linear *lin, uint64_t *n_wrapped, uint64_t *n_over);
+
 #endif

@@ -232,6 +232,19 @@ static nb_status unpack(const nb_linear *lin, size_t n0, nb_qlin *q, nb_err *err
     return nb_get_g_idx(lin, lin->parts[P_G_IDX], q, err);
 }
 
+/* Rows of weight_packed with bits set behind the last code. */
+static uint64_t padding(const nb_linear *lin)
+{
+    const nb_tensor *t = lin->parts[P_PACKED];
+    const size_t words = (size_t)t->shape[1];
+    const size_t used = lin->variant == NB_CT_ALIGNED ? 0 : lin->k * lin->spec.bits % 32; /* bits of the last word */
+    uint64_t n = 0;
+
+    for (size_t o = 0; used && o < lin->n; o++)
+        n += nb_le32(t->data + ((o + 1) * words - 1) * 4) >> used != 0;
+    return n;
+}
+
 /* ---- writing -------------------------------------------------------------------------------------------------- */
 
 static uint8_t pack_zeros(const nb_qlin *q, size_t n0, unsigned char *out)
@@ -399,6 +412,8 @@ const nb_format nb_fmt_ct = {
     .shape = shape,
     .unpack = unpack,
     .pack = pack,
+    .padding = padding,
+    .pads_bits = true,
     .config = config,
     .override = override,
 };

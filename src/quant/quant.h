@@ -83,6 +83,7 @@ struct nb_format {
     nb_status (*pack)(const nb_qlin *q, size_t n0, size_t n, void *const out[NB_MAX_PARTS], nb_err *err);
     /* Stored values outside the matrix that should be 0 and are not; reading ignores them (VAL-005). NULL: no padding. */
     uint64_t (*padding)(const nb_linear *lin);
+    bool pads_bits; /* what padding() counts are unused bits of words (VAL-013) */
     /* The object for config.json "quantization_config" and, equally, quantize_config.json (formats 6.8). NULL: no memory. */
     nb_json *(*config)(const nb_qspec *spec, const char *const *skip, size_t n_skip);
     /* Add to an object made by config() that one module differs from its global values. false: no memory.
