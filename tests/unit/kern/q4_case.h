@@ -1,4 +1,4 @@
-/* q4_case.h - matrices, activations and guarded buffers for the tests of 4-bit kernels. Everything is seeded. */
+/* q4_case.h - matrices, activations and guarded buffers for the tests of 4-bit and 8-bit kernels. Everything is seeded. */
 #ifndef NB_TESTS_UNIT_KERN_Q4_CASE_H
 #define NB_TESTS_UNIT_KERN_Q4_CASE_H
 
@@ -68,29 +68,53 @@ static inline bool runs(const nb_kern *t)
 typedef enum codes_kind { CODES_RANDOM, CODES_ZERO, CODES_FULL } codes_kind;
 typedef enum zeros_kind { ZEROS_RANDOM, ZEROS_NONE, ZEROS_FULL, ZEROS_MIXED } zeros_kind;
 
-static inline void hub_make(nb_qlin *q, size_t n, size_t k, size_t g, codes_kind ck, zeros_kind zk, bool wide, uint64_t seed)
+static inline void hub_make_bits(nb_qlin *q, unsigned bits, size_t n, size_t k, size_t g, codes_kind ck, zeros_kind zk, bool wide,
+                                 uint64_t seed)
 {
+    const uint8_t full = (uint8_t)((1u << bits) - 1);
+    const uint32_t most = bits == 8 ? 255 : 1u << bits; /* a zero may be one above the codes */
     uint64_t s = seed;
 
-    assert_int_equal(nb_qlin_init(q, n, k, g, 4, NULL), NB_OK);
+    assert_int_equal(nb_qlin_init(q, n, k, g, bits, NULL), NB_OK);
     q->scale_dtype = wide ? NB_DT_F32 : NB_DT_F16;
     for (size_t i = 0; i < n * k; i++)
-        q->codes[i] = ck == CODES_ZERO ? 0 : ck == CODES_FULL ? 15 : (uint8_t)(rnd(&s) & 15);
+        q->codes[i] = ck == CODES_ZERO ? 0 : ck == CODES_FULL ? full : (uint8_t)(rnd(&s) & full);
     for (size_t i = 0; i < n * q->n_groups; i++) {
         const float v = 0.002f + (float)(rnd(&s) & 0xffff) * 1e-6f;
         q->scales[i] = wide ? v : nb_f16_to_f32(nb_f32_to_f16(v));
-        q->zeros[i] = zk == ZEROS_NONE ? 0 : zk == ZEROS_FULL || (zk == ZEROS_MIXED && i % 2) ? 15 : (uint8_t)(rnd(&s) % 17);
+        q->zeros[i] = zk == ZEROS_NONE ? 0 : zk == ZEROS_FULL || (zk == ZEROS_MIXED && i % 2) ? full : (uint8_t)(rnd(&s) % (most + 1));
         if (zk == ZEROS_MIXED && i % 2 == 0)
             q->zeros[i] = 0;
     }
 }
 
+static inline void hub_make(nb_qlin *q, size_t n, size_t k, size_t g, codes_kind ck, zeros_kind zk, bool wide, uint64_t seed)
+{
+    hub_make_bits(q, 4, n, k, g, ck, zk, wide, seed);
+}
+
+/* The functions for the codes of a hub: above 4 bits, the 8-bit ones. */
+typedef void gemm_fn(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1);
+typedef void gemm_f32_fn(const nb_q4 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
+
+static inline gemm_fn *gemm_of(const nb_kern *t, const nb_qlin *q)
+{
+    return q->bits > 4 ? t->gemm_q8 : t->gemm_q4;
+}
+
+static inline gemm_f32_fn *gemm_f32_of(const nb_kern *t, const nb_qlin *q)
+{
+    return q->bits > 4 ? t->gemm_q8_f32 : t->gemm_q4_f32;
+}
+
 static inline void packed_make(nb_q4 *p, const nb_kern *t, const nb_qlin *q, uint32_t *perm)
 {
-    assert_true(nb_q4_layout(p, (q->n + 63) / 64 * 64, q->k, q->g, nb_q4_wide(q)));
+    const bool byte = q->bits > 4;
+
+    assert_true((byte ? nb_q8_layout : nb_q4_layout)(p, (q->n + 63) / 64 * 64, q->k, q->g, nb_q4_wide(q)));
     p->base = guarded(p->bytes);
     p->perm = perm;
-    t->pack_q4(p, 0, 0, q, perm);
+    (byte ? t->pack_q8 : t->pack_q4)(p, 0, 0, q, perm);
 }
 
 static inline void packed_free(nb_q4 *p, const char *label)

@@ -4,7 +4,7 @@
 set -eu
 command -v objdump >/dev/null || { echo "SKIP: no objdump"; exit 77; }
 for object in "$@"; do
-    case $object in *gemm_q4.c.o*) ;; *) continue ;; esac
+    case $object in *gemm_q[48].c.o*) ;; *) continue ;; esac
     objdump -d --no-show-raw-insn "$object" | awk -v object="${object##*/src/}" '
         /^ *[0-9a-f]+:\t/ {
             split($1, a, ":"); n++; at[a[1]] = n; text[n] = $0

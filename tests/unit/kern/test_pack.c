@@ -1,4 +1,4 @@
-/* test_pack.c - the packed 4-bit layout: sizes, round trip, fused parts, act-order, every table against scalar. */
+/* test_pack.c - the packed 4-bit and 8-bit layouts: sizes, round trip, fused parts, act-order, every table against scalar. */
 #include "q4_case.h"
 
 /* Code, scale and zero of packed row r, packed input j, read by the drawing in kern.h. */
@@ -6,6 +6,8 @@ static unsigned code_at(const nb_q4 *p, size_t r, size_t j)
 {
     const unsigned char *b = p->base + (r / 64 * p->n_groups + j / p->g) * p->block_bytes;
     const size_t in = j % p->g;
+    if (p->block_bytes == 64 * p->g + (p->wide ? 320 : 192)) /* 8 bits */
+        return b[in / 8 * 512 + in % 8 / 4 * 256 + r % 64 * 4 + in % 4];
     const unsigned byte = b[in / 8 * 256 + r % 64 * 4 + in % 4];
 
     return in % 8 < 4 ? byte & 15 : byte >> 4;
@@ -13,7 +15,7 @@ static unsigned code_at(const nb_q4 *p, size_t r, size_t j)
 
 static float scale_at(const nb_q4 *p, size_t r, size_t grp)
 {
-    const unsigned char *b = p->base + (r / 64 * p->n_groups + grp) * p->block_bytes + 32 * p->g;
+    const unsigned char *b = p->base + (r / 64 * p->n_groups + grp + 1) * p->block_bytes - (p->wide ? 320 : 192);
 
     return p->wide ? nb_f32_from_bits(nb_le32(b + 4 * (r % 64))) : nb_f16_to_f32(nb_le16(b + 2 * (r % 64)));
 }
@@ -81,6 +83,7 @@ static void layout_sizes(void **state)
 
 static void round_trip(void **state)
 {
+    const unsigned bits = *(const unsigned *)*state;
     static const struct {
         const char *label;
         size_t n, k, g;
@@ -96,7 +99,6 @@ static void round_trip(void **state)
         { "odd inputs", 64, 13, 13, false },
     };
 
-    (void)state;
     for (size_t ti = 0; ti < nb_kern_count(); ti++) {
         const nb_kern *t = nb_kern_at(ti);
 
@@ -106,7 +108,7 @@ static void round_trip(void **state)
             nb_qlin q;
             nb_q4 p, ref;
 
-            hub_make(&q, rows[i].n, rows[i].k, rows[i].g, CODES_RANDOM, ZEROS_RANDOM, rows[i].wide, i);
+            hub_make_bits(&q, bits, rows[i].n, rows[i].k, rows[i].g, CODES_RANDOM, ZEROS_RANDOM, rows[i].wide, i);
             packed_make(&p, t, &q, NULL);
             packed_make(&ref, nb_kern_find("scalar"), &q, NULL);
             assert_int_equal(p.wide, rows[i].wide);
@@ -122,7 +124,7 @@ static void round_trip(void **state)
 /* Two parts of 100 and 30 rows, the first in stripes of 64, into one matrix: same bytes as each alone. */
 static void fused_parts_and_stripes(void **state)
 {
-    (void)state;
+    const unsigned bits = *(const unsigned *)*state;
     for (size_t ti = 0; ti < nb_kern_count(); ti++) {
         const nb_kern *t = nb_kern_at(ti);
         nb_qlin a, b;
@@ -130,20 +132,20 @@ static void fused_parts_and_stripes(void **state)
 
         if (!runs(t))
             continue;
-        hub_make(&a, 100, 192, 64, CODES_RANDOM, ZEROS_RANDOM, false, 11);
-        hub_make(&b, 30, 192, 64, CODES_RANDOM, ZEROS_RANDOM, false, 12);
-        assert_true(nb_q4_layout(&p, 192, 192, 64, false));
+        hub_make_bits(&a, bits, 100, 192, 64, CODES_RANDOM, ZEROS_RANDOM, false, 11);
+        hub_make_bits(&b, bits, 30, 192, 64, CODES_RANDOM, ZEROS_RANDOM, false, 12);
+        assert_true((bits > 4 ? nb_q8_layout : nb_q4_layout)(&p, 192, 192, 64, false));
         p.base = guarded(p.bytes);
         nb_qlin part = a; /* views of rows 0..63 and 64..99 */
         part.n = 64;
-        t->pack_q4(&p, 0, 0, &part, NULL);
+        (bits > 4 ? t->pack_q8 : t->pack_q4)(&p, 0, 0, &part, NULL);
         part = a;
         part.n = 36;
         part.codes += 64 * a.k;
         part.scales += 64 * a.n_groups;
         part.zeros += 64 * a.n_groups;
-        t->pack_q4(&p, 0, 64, &part, NULL);
-        t->pack_q4(&p, 128, 0, &b, NULL);
+        (bits > 4 ? t->pack_q8 : t->pack_q4)(&p, 0, 64, &part, NULL);
+        (bits > 4 ? t->pack_q8 : t->pack_q4)(&p, 128, 0, &b, NULL);
         check_rows("first part", &p, 0, &a, NULL);
         check_rows("second part", &p, 128, &b, NULL);
         packed_free(&p, t->name);
@@ -154,14 +156,14 @@ static void fused_parts_and_stripes(void **state)
 
 static void act_order(void **state)
 {
+    const unsigned bits = *(const unsigned *)*state;
     enum { N = 70, K = 256, G = 64 };
     uint32_t perm[K];
     nb_err err = { 0 };
     nb_qlin q;
     uint64_t s = 9;
 
-    (void)state;
-    hub_make(&q, N, K, G, CODES_RANDOM, ZEROS_RANDOM, false, 13);
+    hub_make_bits(&q, bits, N, K, G, CODES_RANDOM, ZEROS_RANDOM, false, 13);
     assert_int_equal(nb_qlin_init_gidx(&q, NULL), NB_OK);
     for (size_t i = 0; i < K; i++)
         q.g_idx[i] = (uint32_t)(i / G);
@@ -209,11 +211,15 @@ static void wide_scales_are_found(void **state)
 
 int main(void)
 {
+    static unsigned four = 4, eight = 8;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layout_sizes),
-        cmocka_unit_test(round_trip),
-        cmocka_unit_test(fused_parts_and_stripes),
-        cmocka_unit_test(act_order),
+        { "round trip, four bits", round_trip, NULL, NULL, &four },
+        { "round trip, eight bits", round_trip, NULL, NULL, &eight },
+        { "fused parts and stripes, four bits", fused_parts_and_stripes, NULL, NULL, &four },
+        { "fused parts and stripes, eight bits", fused_parts_and_stripes, NULL, NULL, &eight },
+        { "act-order, four bits", act_order, NULL, NULL, &four },
+        { "act-order, eight bits", act_order, NULL, NULL, &eight },
         cmocka_unit_test(wide_scales_are_found),
     };
     return cmocka_run_group_tests_name("kern pack", tests, NULL, NULL);

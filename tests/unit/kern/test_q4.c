@@ -1,4 +1,4 @@
-/* test_q4.c - products of packed 4-bit weights: equal bits over tables, tokens, strips and threads; scalar against
+/* test_q4.c - products of packed 4-bit and 8-bit weights: equal bits over tables, tokens, strips and threads; scalar against
  * double precision. Sizes: spec kernels 12. */
 #include "q4_case.h"
 
@@ -12,10 +12,11 @@ typedef struct product {
     size_t m;
 } product;
 
-static void product_make(product *p, size_t n, size_t k, size_t g, size_t m, codes_kind ck, zeros_kind zk, x_kind xk, bool wide)
+static void product_make(product *p, unsigned bits, size_t n, size_t k, size_t g, size_t m, codes_kind ck, zeros_kind zk, x_kind xk,
+                         bool wide)
 {
     memset(p, 0, sizeof *p);
-    hub_make(&p->hub, n, k, g, ck, zk, wide, n + k + g);
+    hub_make_bits(&p->hub, bits, n, k, g, ck, zk, wide, n + k + g);
     packed_make(&p->w, nb_kern_find("scalar"), &p->hub, NULL);
     p->m = m;
     p->x = nb_alloc_array(m * k, sizeof *p->x);
@@ -38,7 +39,7 @@ static float *run(const nb_kern *t, const product *p, size_t m, const char *labe
     nb_act a;
     void *buf = act_make(&a, t, p->x, p->w.k, m, p->w.k, p->w.g, p->w.perm);
 
-    t->gemm_q4(&p->w, &a, y, ldy, 0, p->w.n_strips);
+    gemm_of(t, &p->hub)(&p->w, &a, y, ldy, 0, p->w.n_strips);
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < 5; j++)
             assert_int_equal(nb_bits_from_f32(y[i * ldy + p->w.n + j]), 0xa5a5a5a5u);
@@ -73,6 +74,7 @@ static void compare(const product *p, const size_t *ms, size_t n_ms, const char 
 
 static void tables_agree_over_shapes(void **state)
 {
+    const unsigned bits = *(const unsigned *)*state;
     static const size_t few[] = { 1, 2, 3, 4, 5, 9 }, all[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 63, 64, 65, 130 }, one[] = { 1, 4 };
     static const struct {
         const size_t *ms;
@@ -91,13 +93,13 @@ static void tables_agree_over_shapes(void **state)
         { all, NB_LEN(all), 192, 256, 128, true },
     };
 
-    (void)state;
     for (size_t i = 0; i < NB_LEN(rows); i++) {
         product p;
         char label[64];
 
         snprintf(label, sizeof label, "n %zu k %zu g %zu", rows[i].n, rows[i].k, rows[i].g);
-        product_make(&p, rows[i].n, rows[i].k, rows[i].g, rows[i].ms[rows[i].n_ms - 1], CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, rows[i].wide);
+        product_make(&p, bits, rows[i].n, rows[i].k, rows[i].g, rows[i].ms[rows[i].n_ms - 1], CODES_RANDOM, ZEROS_RANDOM, X_NORMAL,
+                     rows[i].wide);
         compare(&p, rows[i].ms, rows[i].n_ms, label);
         product_free(&p);
     }
@@ -105,17 +107,17 @@ static void tables_agree_over_shapes(void **state)
 
 static void tables_agree_over_values(void **state)
 {
+    const unsigned bits = *(const unsigned *)*state;
     static const size_t ms[] = { 1, 2, 4, 7 };
     static const codes_kind codes[] = { CODES_RANDOM, CODES_ZERO, CODES_FULL };
     static const zeros_kind zeros[] = { ZEROS_NONE, ZEROS_FULL, ZEROS_MIXED };
 
-    (void)state;
     for (size_t c = 0; c < NB_LEN(codes); c++)
         for (size_t z = 0; z < NB_LEN(zeros); z++)
             for (int kind = 0; kind < X_KINDS; kind++) {
                 product p;
 
-                product_make(&p, 65, 256, 128, 7, codes[c], zeros[z], (x_kind)kind, false);
+                product_make(&p, bits, 65, 256, 128, 7, codes[c], zeros[z], (x_kind)kind, false);
                 compare(&p, ms, NB_LEN(ms), x_names[kind]);
                 product_free(&p);
             }
@@ -124,11 +126,11 @@ static void tables_agree_over_values(void **state)
 /* m = 1 .. 33: row i equals the same token computed alone. */
 static void batch_equals_single_tokens(void **state)
 {
+    const unsigned bits = *(const unsigned *)*state;
     enum { M = 33 };
     product p;
 
-    (void)state;
-    product_make(&p, 100, 320, 64, M, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, false);
+    product_make(&p, bits, 100, 320, 64, M, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, false);
     const size_t ldy = p.w.n + 5;
     for (size_t ti = 0; ti < nb_kern_count(); ti++) {
         const nb_kern *t = nb_kern_at(ti);
@@ -154,7 +156,7 @@ static void batch_equals_single_tokens(void **state)
 }
 
 typedef struct split {
-    const nb_kern *t;
+    gemm_fn *gemm;
     const nb_q4 *w;
     const nb_act *a;
     float *y;
@@ -165,17 +167,17 @@ static void split_range(void *ctx, size_t begin, size_t end, int thread)
     const split *s = ctx;
 
     (void)thread;
-    s->t->gemm_q4(s->w, s->a, s->y, s->w->n + 5, begin, end);
+    s->gemm(s->w, s->a, s->y, s->w->n + 5, begin, end);
 }
 
 /* Any split of the strips, by hand or over threads, gives the bits of one call and writes only its own columns. */
 static void strips_and_threads(void **state)
 {
+    const unsigned bits = *(const unsigned *)*state;
     static const size_t ms[] = { 1, 6 };
     product p;
 
-    (void)state;
-    product_make(&p, 400, 512, 128, 6, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, false);
+    product_make(&p, bits, 400, 512, 128, 6, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, false);
     for (size_t ti = 0; ti < nb_kern_count(); ti++)
         for (size_t mi = 0; mi < NB_LEN(ms); mi++) {
             const nb_kern *t = nb_kern_at(ti);
@@ -187,7 +189,7 @@ static void strips_and_threads(void **state)
             float *want = run(t, &p, m, t->name), *y = guarded(bytes);
             void *buf = act_make(&a, t, p.x, p.w.k, m, p.w.k, p.w.g, NULL);
 
-            t->gemm_q4(&p.w, &a, y, ldy, 2, 3);
+            gemm_of(t, &p.hub)(&p.w, &a, y, ldy, 2, 3);
             for (size_t i = 0; i < m * ldy; i++) {
                 const bool mine = i % ldy >= 128 && i % ldy < 192;
                 if (nb_bits_from_f32(y[i]) != (mine ? nb_bits_from_f32(want[i]) : 0xa5a5a5a5u))
@@ -195,7 +197,7 @@ static void strips_and_threads(void **state)
             }
             for (int threads = 1; threads <= 3; threads++) {
                 nb_pool *pool;
-                split s = { t, &p.w, &a, y };
+                split s = { gemm_of(t, &p.hub), &p.w, &a, y };
 
                 assert_int_equal(nb_pool_open(&pool, threads, NULL), NB_OK);
                 memset(y, GUARD_BYTE, bytes);
@@ -234,6 +236,7 @@ static double exact(const product *p, const nb_act *a, size_t i, size_t r, doubl
 
 static void scalar_meets_the_formula(void **state)
 {
+    const unsigned bits = *(const unsigned *)*state;
     static const struct {
         const char *label;
         size_t n, k, g;
@@ -246,16 +249,15 @@ static void scalar_meets_the_formula(void **state)
     };
     const nb_kern *ref = nb_kern_find("scalar");
 
-    (void)state;
     for (size_t c = 0; c < NB_LEN(rows); c++) {
         product p;
         nb_act a;
         double err = 0.0, sum = 0.0;
 
-        product_make(&p, rows[c].n, rows[c].k, rows[c].g, 2, CODES_RANDOM, ZEROS_RANDOM, rows[c].x, rows[c].wide);
+        product_make(&p, bits, rows[c].n, rows[c].k, rows[c].g, 2, CODES_RANDOM, ZEROS_RANDOM, rows[c].x, rows[c].wide);
         float *y = run(ref, &p, 2, "scalar"), *z = guarded(2 * p.w.n * sizeof(float));
         void *buf = act_make(&a, ref, p.x, p.w.k, 2, p.w.k, p.w.g, NULL);
-        ref->gemm_q4_f32(&p.w, p.x, p.w.k, 2, z, p.w.n, 0, p.w.n_strips);
+        gemm_f32_of(ref, &p.hub)(&p.w, p.x, p.w.k, 2, z, p.w.n, 0, p.w.n_strips);
         for (size_t i = 0; i < 2; i++)
             for (size_t r = 0; r < p.hub.n; r++) {
                 double half, size;
@@ -281,7 +283,7 @@ static void scalar_meets_the_formula(void **state)
 /* A token with a NaN or Inf gives NaN in every output; the others keep their bits. */
 static void not_finite_reaches_its_token(void **state)
 {
-    (void)state;
+    const unsigned bits = *(const unsigned *)*state;
     for (size_t ti = 0; ti < nb_kern_count(); ti++)
         for (int inf = 0; inf < 2; inf++) {
             const nb_kern *t = nb_kern_at(ti);
@@ -289,7 +291,7 @@ static void not_finite_reaches_its_token(void **state)
 
             if (!runs(t))
                 continue;
-            product_make(&p, 64, 256, 64, 5, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, false);
+            product_make(&p, bits, 64, 256, 64, 5, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, false);
             float *clean = run(t, &p, 5, t->name);
             p.x[3 * 256 + 100] = inf ? INFINITY : NAN;
             float *y = run(t, &p, 5, t->name);
@@ -306,15 +308,15 @@ static void not_finite_reaches_its_token(void **state)
 /* Act-order: the product equals that of the matrix with its inputs put in order by hand. */
 static void act_order_gathers_inputs(void **state)
 {
+    const unsigned bits = *(const unsigned *)*state;
     enum { N = 64, K = 256, G = 64, M = 3 };
     uint32_t perm[K];
     nb_qlin q, plain;
     static float x[M * K], sorted[M * K];
     nb_q4 w, v;
 
-    (void)state;
-    hub_make(&q, N, K, G, CODES_RANDOM, ZEROS_RANDOM, false, 21);
-    hub_make(&plain, N, K, G, CODES_RANDOM, ZEROS_RANDOM, false, 21);
+    hub_make_bits(&q, bits, N, K, G, CODES_RANDOM, ZEROS_RANDOM, false, 21);
+    hub_make_bits(&plain, bits, N, K, G, CODES_RANDOM, ZEROS_RANDOM, false, 21);
     assert_int_equal(nb_qlin_init_gidx(&q, NULL), NB_OK);
     for (size_t i = 0; i < K; i++)
         q.g_idx[i] = (uint32_t)(i * 5 % 256 / G);
@@ -336,11 +338,11 @@ static void act_order_gathers_inputs(void **state)
         packed_make(&w, t, &q, perm);
         packed_make(&v, t, &plain, NULL);
         void *abuf = act_make(&a, t, x, K, M, K, G, perm), *bbuf = act_make(&b, t, sorted, K, M, K, G, NULL);
-        t->gemm_q4(&w, &a, y, N, 0, 1);
-        t->gemm_q4(&v, &b, z, N, 0, 1);
+        gemm_of(t, &q)(&w, &a, y, N, 0, 1);
+        gemm_of(t, &q)(&v, &b, z, N, 0, 1);
         same("act-order", t->name, y, z, sizeof y);
-        t->gemm_q4_f32(&w, x, K, M, y, N, 0, 1);
-        t->gemm_q4_f32(&v, sorted, K, M, z, N, 0, 1);
+        gemm_f32_of(t, &q)(&w, x, K, M, y, N, 0, 1);
+        gemm_f32_of(t, &q)(&v, sorted, K, M, z, N, 0, 1);
         same("act-order, f32", t->name, y, z, sizeof y);
         guard_free(abuf, nb_act_bytes(M, K, G), t->name);
         guard_free(bbuf, nb_act_bytes(M, K, G), t->name);
@@ -354,11 +356,11 @@ static void act_order_gathers_inputs(void **state)
 /* Every array exactly as long as promised, each its own allocation: the address sanitizer sees any access outside. */
 static void touches_only_its_arguments(void **state)
 {
+    const unsigned bits = *(const unsigned *)*state;
     static const struct {
         size_t m, k, g;
     } rows[] = { { 1, 256, 128 }, { 2, 200, 64 }, { 3, 256, 128 }, { 5, 72, 72 }, { 7, 96, 32 }, { 63, 64, 64 } };
 
-    (void)state;
     for (size_t ti = 0; ti < nb_kern_count(); ti++)
         for (size_t i = 0; i < NB_LEN(rows); i++) {
             const nb_kern *t = nb_kern_at(ti);
@@ -368,7 +370,7 @@ static void touches_only_its_arguments(void **state)
 
             if (!runs(t))
                 continue;
-            product_make(&p, 64, rows[i].k, rows[i].g, m, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, false);
+            product_make(&p, bits, 64, rows[i].k, rows[i].g, m, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, false);
             a.n_groups = p.w.n_groups;
             a.hi = nb_alloc(a.n_groups * m * a.g);
             a.lo = nb_alloc(a.n_groups * m * a.g);
@@ -377,10 +379,10 @@ static void touches_only_its_arguments(void **state)
             float *y = nb_alloc(m * 64 * sizeof *y), *want = run(nb_kern_find("scalar"), &p, m, "scalar");
             assert_true(a.hi && a.lo && a.step && a.sum && y);
             t->act_a16(&a, p.x, a.k, 0, m, NULL);
-            t->gemm_q4(&p.w, &a, y, 64, 0, 1);
+            gemm_of(t, &p.hub)(&p.w, &a, y, 64, 0, 1);
             for (size_t r = 0; r < m; r++)
                 same("exact arrays", t->name, y + r * 64, want + r * 69, 64 * sizeof *y);
-            t->gemm_q4_f32(&p.w, p.x, a.k, m, y, 64, 0, 1);
+            gemm_f32_of(t, &p.hub)(&p.w, p.x, a.k, m, y, 64, 0, 1);
             run_free(want, &p, m, "scalar");
             nb_free(a.hi);
             nb_free(a.lo);
@@ -393,25 +395,25 @@ static void touches_only_its_arguments(void **state)
 
 static void f32_tables_agree(void **state)
 {
+    const unsigned bits = *(const unsigned *)*state;
     static const struct {
         size_t n, k, g, m;
         bool wide;
     } rows[] = { { 65, 256, 128, 1, false }, { 64, 576, 576, 6, true }, { 100, 100, 100, 5, false }, { 64, 40, 8, 9, false } };
 
-    (void)state;
     for (size_t i = 0; i < NB_LEN(rows); i++) {
         product p;
 
-        product_make(&p, rows[i].n, rows[i].k, rows[i].g, rows[i].m, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, rows[i].wide);
+        product_make(&p, bits, rows[i].n, rows[i].k, rows[i].g, rows[i].m, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, rows[i].wide);
         const size_t bytes = p.m * (p.w.n + 5) * sizeof(float);
         float *want = guarded(bytes);
-        nb_kern_find("scalar")->gemm_q4_f32(&p.w, p.x, p.w.k, p.m, want, p.w.n + 5, 0, p.w.n_strips);
+        gemm_f32_of(nb_kern_find("scalar"), &p.hub)(&p.w, p.x, p.w.k, p.m, want, p.w.n + 5, 0, p.w.n_strips);
         for (size_t ti = 0; ti < nb_kern_count(); ti++) {
             const nb_kern *t = nb_kern_at(ti);
             if (!runs(t))
                 continue;
             float *got = guarded(bytes);
-            t->gemm_q4_f32(&p.w, p.x, p.w.k, p.m, got, p.w.n + 5, 0, p.w.n_strips);
+            gemm_f32_of(t, &p.hub)(&p.w, p.x, p.w.k, p.m, got, p.w.n + 5, 0, p.w.n_strips);
             same("f32", t->name, got, want, bytes);
             guard_free(got, bytes, t->name);
         }
@@ -430,7 +432,8 @@ static void tables_are_complete(void **state)
 
         assert_ptr_equal(nb_kern_find(t->name), t);
         assert_ptr_equal(nb_kern_pick(t->need), t); /* best first: nothing better needs less */
-        assert_true(t->pack_q4 && t->act_a16 && t->gemm_q4 && t->gemm_q4_f32 && t->pack_dense && t->gemm_dense && t->row_dense);
+        assert_true(t->pack_q4 && t->act_a16 && t->gemm_q4 && t->gemm_q4_f32 && t->pack_q8 && t->gemm_q8 && t->gemm_q8_f32);
+        assert_true(t->pack_dense && t->gemm_dense && t->row_dense);
         assert_true(t->kv_put && t->attn && t->attn_part && t->attn_merge && t->rmsnorm && t->layernorm && t->rope_half && t->rope_pair);
         assert_true(t->silu_mul && t->gelu_tanh_mul && t->gelu_erf_mul && t->add && t->axpy && t->softcap && t->read_probe);
     }
@@ -454,13 +457,28 @@ static void probe_reads_every_word(void **state)
 
 int main(void)
 {
+    static unsigned four = 4, eight = 8;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_are_complete),          cmocka_unit_test(tables_agree_over_shapes),
-        cmocka_unit_test(tables_agree_over_values),     cmocka_unit_test(batch_equals_single_tokens),
-        cmocka_unit_test(strips_and_threads),           cmocka_unit_test(scalar_meets_the_formula),
-        cmocka_unit_test(not_finite_reaches_its_token), cmocka_unit_test(act_order_gathers_inputs),
-        cmocka_unit_test(touches_only_its_arguments),   cmocka_unit_test(f32_tables_agree),
+        cmocka_unit_test(tables_are_complete),
         cmocka_unit_test(probe_reads_every_word),
+        { "tables agree over shapes, four bits", tables_agree_over_shapes, NULL, NULL, &four },
+        { "tables agree over values, four bits", tables_agree_over_values, NULL, NULL, &four },
+        { "batch equals single tokens, four bits", batch_equals_single_tokens, NULL, NULL, &four },
+        { "strips and threads, four bits", strips_and_threads, NULL, NULL, &four },
+        { "scalar meets the formula, four bits", scalar_meets_the_formula, NULL, NULL, &four },
+        { "not finite reaches its token, four bits", not_finite_reaches_its_token, NULL, NULL, &four },
+        { "act order gathers inputs, four bits", act_order_gathers_inputs, NULL, NULL, &four },
+        { "touches only its arguments, four bits", touches_only_its_arguments, NULL, NULL, &four },
+        { "f32 tables agree, four bits", f32_tables_agree, NULL, NULL, &four },
+        { "tables agree over shapes, eight bits", tables_agree_over_shapes, NULL, NULL, &eight },
+        { "tables agree over values, eight bits", tables_agree_over_values, NULL, NULL, &eight },
+        { "batch equals single tokens, eight bits", batch_equals_single_tokens, NULL, NULL, &eight },
+        { "strips and threads, eight bits", strips_and_threads, NULL, NULL, &eight },
+        { "scalar meets the formula, eight bits", scalar_meets_the_formula, NULL, NULL, &eight },
+        { "not finite reaches its token, eight bits", not_finite_reaches_its_token, NULL, NULL, &eight },
+        { "act order gathers inputs, eight bits", act_order_gathers_inputs, NULL, NULL, &eight },
+        { "touches only its arguments, eight bits", touches_only_its_arguments, NULL, NULL, &eight },
+        { "f32 tables agree, eight bits", f32_tables_agree, NULL, NULL, &eight },
     };
-    return cmocka_run_group_tests_name("kern q4", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("kern q4 q8", tests, NULL, NULL);
 }
