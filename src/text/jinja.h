@@ -1,13 +1,15 @@
 /* jinja.h - inside of the template engine: syntax tree, values, and the state of one render. Private to the floor.
  *
- *   jinja_lex.c      text and tags to tokens, whitespace rules          jinja_parse.c  expressions to nodes
- *   jinja_stmt.c     statements to nodes, template handle               jinja_eval.c   expressions, calls
- *   jinja_exec.c     statements, scopes, loops, macros, render          jinja_value.c  values: build, compare, iterate
- *   jinja_text.c     str, repr, tojson                                  jinja_math.c   numbers
- *   jinja_attr.c     a.b and a[b]                                       jinja_format.c printf, str.format, strftime
- *   jinja_filters.c  filters on text and numbers, the filter table      jinja_lists.c  filters on lists and dicts
- *   jinja_tests.c    tests                                              jinja_methods.c  methods of str, list, dict
- *   jinja_funcs.c    global functions, argument binding                 jinja_case.c   case mapping, character classes
+ *   jinja_lex.c      text and tags to tokens, whitespace     jinja_tokens.c   token stream, nodes, names, errors
+ *   jinja_parse.c    expressions to nodes                    jinja_stmt.c     statements to nodes, template handle
+ *   jinja_eval.c     expressions, calls                      jinja_exec.c     statements, scopes, loops, macros, render
+ *   jinja_value.c    values: build, compare, iterate         jinja_text.c     str, repr, tojson
+ *   jinja_math.c     numbers                                 jinja_attr.c     a.b and a[b]
+ *   jinja_format.c   printf, str.format                      jinja_date.c     strftime
+ *   jinja_filters.c  filters on text and numbers             jinja_lists.c    filters on lists and dicts
+ *   jinja_tests.c    tests                                   jinja_methods.c  methods of str, list, dict
+ *   jinja_funcs.c    global functions                        jinja_search.c   search, strip, replace, pad
+ *   jinja_case.c     case mapping, character classes
  *
  * A compiled template is immutable; names, nodes and texts live in its arena. Everything a render makes lives in the
  * arena of its jrun. Failures inside compile and render leave through one longjmp: all they hold is an arena and two
@@ -322,12 +324,13 @@ typedef struct jparse {
 void nb_j_lex_init(jlex *x, const char *src, size_t n);
 jtoken nb_j_lex_next(jparse *p);
 
-/* jinja_parse.c */
+/* jinja_tokens.c */
 _Noreturn void nb_j_syntax(jparse *p, const jtoken *at, const char *fmt, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 3, 4)))
 #endif
     ;
+_Noreturn void nb_j_unexpected(jparse *p, const char *wanted);
 _Noreturn void nb_j_parse_stop(jparse *p); /* err is filled */
 void *nb_j_keep(jparse *p, size_t bytes);  /* template memory; never NULL */
 jnode *nb_j_node(jparse *p, jkind kind, size_t bytes);
@@ -336,6 +339,7 @@ void nb_j_next(jparse *p);
 const jtoken *nb_j_look(jparse *p);
 bool nb_j_is_op(const jparse *p, uint16_t op);
 bool nb_j_is_name(const jparse *p, const char *name);
+bool nb_j_token_is(const jtoken *t, const char *name);
 bool nb_j_skip_op(jparse *p, uint16_t op);
 bool nb_j_skip_name(jparse *p, const char *name);
 void nb_j_expect_op(jparse *p, uint16_t op, const char *what);
@@ -344,6 +348,7 @@ uint32_t nb_j_intern(jparse *p, const char *s, size_t n);
 void nb_j_push(jparse *p, jnode *n);
 jnode **nb_j_pop_all(jparse *p, size_t mark, uint32_t *n);
 void nb_j_deeper(jparse *p);
+/* jinja_parse.c */
 jnode *nb_j_parse_expr(jparse *p, bool with_cond);
 jnode *nb_j_parse_tuple(jparse *p, bool with_cond);
 jnode *nb_j_parse_filters(jparse *p, bool start); /* chain of filters over a block's text; start: its first bar is left out */
@@ -536,10 +541,11 @@ jval *nb_j_lines(jrun *r, const jstr *s, bool keep_ends, size_t *n); /* str.spli
 jval nb_j_gen(jrun *r, jval list);                                   /* a one-shot iterator over a list */
 void nb_j_sort(jrun *r, jval *v, jval *key, size_t n, bool reverse); /* stable, by key */
 
-/* Text helpers shared by filters and methods (jinja_methods.c). */
+/* jinja_search.c */
 jval nb_j_strip(jrun *r, jval s, jval chars, int ends); /* ends: 1 left, 2 right, 3 both */
 jval nb_j_replace(jrun *r, const jstr *s, const jstr *a, const jstr *b, int64_t most);
 size_t nb_j_find(jrun *r, const jstr *s, size_t from, const jstr *what);        /* byte offset, SIZE_MAX when absent */
+size_t nb_j_find_last(jrun *r, const jstr *s, size_t end, const jstr *what);    /* beginning before `end` */
 jval nb_j_pad(jrun *r, const jstr *s, int64_t width, int where, uint32_t fill); /* where: -1 text left, 0 centre, 1 right */
 size_t nb_j_offset(jrun *r, const jstr *s, size_t chars);                       /* bytes of the first `chars` code points */
 const jstr *nb_j_need_str(jrun *r, jval v, const char *what);
