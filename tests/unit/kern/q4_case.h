@@ -82,7 +82,11 @@ static inline void hub_make_bits(nb_qlin *q, unsigned bits, size_t n, size_t k, 
     for (size_t i = 0; i < n * q->n_groups; i++) {
         const float v = 0.002f + (float)(rnd(&s) & 0xffff) * 1e-6f;
         q->scales[i] = wide ? v : nb_f16_to_f32(nb_f32_to_f16(v));
-        q->zeros[i] = zk == ZEROS_NONE ? 0 : zk == ZEROS_FULL || (zk == ZEROS_MIXED && i % 2) ? full : (uint8_t)(rnd(&s) % (most + 1));
+        q->zeros[i] = (uint8_t)(rnd(&s) % (most + 1));
+        if (zk == ZEROS_NONE)
+            q->zeros[i] = 0;
+        if (zk == ZEROS_FULL || (zk == ZEROS_MIXED && i % 2))
+            q->zeros[i] = full;
         if (zk == ZEROS_MIXED && i % 2 == 0)
             q->zeros[i] = 0;
     }
