@@ -1,6 +1,6 @@
 /* convert.c - see convert.h. One tensor after another; inside a tensor, stripes of rows over the pool. A stripe's values
  * depend on nothing but the input, so the output is the same on any number of threads. */
-#include "job/convert.h"
+#include "job/convert_priv.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -8,8 +8,6 @@
 
 #include "base/mem.h"
 #include "base/strmap.h"
-#include "io/io.h"
-#include "quant/quant.h"
 #include "tensor/sink.h"
 
 enum { CHUNK = 1 << 18 }; /* values per work item */
@@ -28,9 +26,7 @@ typedef struct item {
 } item;
 
 typedef struct job {
-    nb_store *store;
-    nb_hfdir *dir;
-    nb_scan scan;
+    nb_conv_in in;
     nb_arena arena;
     const nb_convert_opts *o;
     nb_sink *sink;
@@ -102,7 +98,7 @@ static nb_status put(job *j, const float *v, uint64_t begin, size_t n, void *scr
 /* GG-24: a value of a block type that is not finite comes from its scale. */
 static nb_status check_finite(const job *j, const float *v, size_t n, nb_err *err)
 {
-    if (j->now->src->data || strcmp(j->store->kind, "gguf") != 0)
+    if (j->now->src->data || strcmp(j->in.store->kind, "gguf") != 0)
         return NB_OK;
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(v[i])) {
@@ -134,7 +130,7 @@ static void plain_chunks(void *ctx, size_t begin, size_t end, int thread)
         } else if (!v || !scratch) {
             rc = nb_enomem(&e, "conversion buffers");
         } else {
-            rc = nb_store_read_f32(j->store, it->src, at, n, v, &e);
+            rc = nb_store_read_f32(j->in.store, it->src, at, n, v, &e);
             if (rc == NB_OK)
                 rc = check_finite(j, v, n, &e);
             if (rc == NB_OK)
@@ -197,11 +193,11 @@ static nb_status convert_item(job *j, const item *it)
     if (it->lin) {
         for (size_t p = 0; p < NB_MAX_PARTS; p++) {
             if (it->lin->parts[p])
-                nb_store_drop(j->store, it->lin->parts[p]);
+                nb_store_drop(j->in.store, it->lin->parts[p]);
         }
         j->sum->n_linears++;
     } else {
-        nb_store_drop(j->store, it->src);
+        nb_store_drop(j->in.store, it->src);
         j->sum->n_copied += it->copy;
     }
     j->sum->n_tensors++;
@@ -231,16 +227,16 @@ static nb_status add_plain(job *j, const nb_tensor *t, nb_err *err)
 /* The list of output tensors, in the order of the store; a linear stands where its first part stood. */
 static nb_status list_items(job *j, nb_err *err)
 {
-    const nb_store *s = j->store;
-    nb_strmap *parts = nb_strmap_new(j->scan.n_linears * 4 + 1);
+    const nb_store *s = j->in.store;
+    nb_strmap *parts = nb_strmap_new(j->in.scan.n_linears * 4 + 1);
     nb_status rc = parts ? NB_OK : nb_enomem(err, "the tensor list");
 
     j->items = nb_arena_calloc(&j->arena, s->n_tensors + 1, sizeof *j->items);
     if (rc == NB_OK && !j->items)
         rc = nb_enomem(err, "the tensor list");
-    for (size_t i = 0; i < j->scan.n_linears && rc == NB_OK; i++) {
+    for (size_t i = 0; i < j->in.scan.n_linears && rc == NB_OK; i++) {
         for (size_t p = 0; p < NB_MAX_PARTS && rc == NB_OK; p++) {
-            const nb_tensor *t = j->scan.linears[i].parts[p];
+            const nb_tensor *t = j->in.scan.linears[i].parts[p];
             if (t && nb_strmap_put(parts, t->name, t->name_len, i, NULL) != NB_OK)
                 rc = nb_enomem(err, "the tensor list");
         }
@@ -254,7 +250,7 @@ static nb_status list_items(job *j, nb_err *err)
             rc = add_plain(j, t, err);
             continue;
         }
-        lin = &j->scan.linears[at];
+        lin = &j->in.scan.linears[at];
         if (t != lin->parts[0])
             continue;
         it = &j->items[j->n_items++];
@@ -293,12 +289,11 @@ static nb_status convert_tensors(job *j, nb_outdir *out, nb_err *err)
         rc = nb_sink_finish(j->sink, err);
     }
     if (rc == NB_OK)
-        rc = nb_store_still(j->store, err);
+        rc = nb_store_still(j->in.store, err);
     return rc;
 }
 
-/* Set the dtype where the object states one; `top` gets one in any case. */
-static bool set_dtype(nb_json *o, const char *value, bool top)
+bool nb_conv_set_dtype(nb_json *o, const char *value, bool top)
 {
     const bool newer = nb_json_get(o, "dtype") != NULL, older = nb_json_get(o, "torch_dtype") != NULL;
 
@@ -307,85 +302,130 @@ static bool set_dtype(nb_json *o, const char *value, bool top)
     return (!older && (newer || !top)) || nb_json_set(o, "torch_dtype", nb_json_new_str(value));
 }
 
+static const char *const nests[] = { "text_config", "llm_config", "language_config" };
+
+bool nb_conv_drop_quant(nb_json *config)
+{
+    nb_json_remove(config, "quantization_config");
+    nb_json_remove(config, "compression_config");
+    for (size_t i = 0; i < NB_LEN(nests); i++) {
+        const nb_json *old = nb_json_get(config, nests[i]);
+        nb_json *in;
+        if (!nb_json_get(old, "quantization_config"))
+            continue;
+        if (!(in = nb_json_copy(old)))
+            return false;
+        nb_json_remove(in, "quantization_config");
+        if (!nb_json_set(config, nests[i], in))
+            return false;
+    }
+    return true;
+}
+
+nb_status nb_conv_put_json(nb_outdir *out, const char *name, const nb_json *v, nb_err *err)
+{
+    char *text = v ? nb_json_dump(v, 2, false) : NULL;
+    nb_buf b = { 0 };
+    nb_status rc;
+
+    if (text) {
+        nb_buf_puts(&b, text);
+        nb_buf_putc(&b, '\n');
+    }
+    rc = text && !b.failed ? nb_outdir_put(out, name, b.p, b.n, err) : nb_enomem(err, name);
+    nb_buf_clear(&b);
+    nb_free(text);
+    return rc;
+}
+
 static nb_status write_config(job *j, nb_outdir *out, nb_err *err)
 {
-    static const char *const nests[] = { "text_config", "llm_config" };
     const char *dtype = nb_dtype_info(j->o->dtype)->torch;
     const nb_json *config;
     nb_json *o;
-    char *text = NULL;
     bool ok;
-    nb_status rc = nb_hfdir_config(j->dir, &config, err);
+    nb_status rc = nb_hfdir_config(j->in.dir, &config, err);
 
     if (rc != NB_OK)
         return rc;
     o = nb_json_copy(config);
-    ok = o && set_dtype(o, dtype, true);
-    if (ok)
-        nb_json_remove(o, "quantization_config");
+    ok = o && nb_conv_set_dtype(o, dtype, true) && nb_conv_drop_quant(o);
     for (size_t i = 0; i < NB_LEN(nests) && ok; i++) {
         nb_json *in = nb_json_typeof(nb_json_get(o, nests[i])) == NB_JOBJ ? nb_json_copy(nb_json_get(o, nests[i])) : NULL;
         if (!in)
             continue;
-        nb_json_remove(in, "quantization_config");
-        ok = set_dtype(in, dtype, false);
+        ok = nb_conv_set_dtype(in, dtype, false);
         if (ok)
             ok = nb_json_set(o, nests[i], in);
         else
             nb_json_free(in);
     }
-    text = ok ? nb_json_dump(o, 2, false) : NULL;
-    rc = text ? nb_outdir_put(out, "config.json", text, strlen(text), err) : nb_enomem(err, "config.json");
-    nb_free(text);
+    rc = ok ? nb_conv_put_json(out, "config.json", o, err) : nb_enomem(err, "config.json");
     nb_json_free(o);
     return rc;
 }
 
-static nb_status copy_files(job *j, nb_outdir *out, nb_err *err)
+nb_status nb_conv_small_files(const nb_conv_in *in, const nb_host *host, nb_outdir *out, nb_err *err)
 {
     static const char *const dropped[] = { "quantize_config.json", "quant_config.json", "quantization_config.json", "config.json" };
-    const char *config;
-    size_t n_config;
-    nb_status rc = nb_hfdir_file(j->dir, "config.json", &config, &n_config, err);
+    nb_status rc = NB_OK;
 
-    if (rc != NB_OK || !config) /* a bare tensor file: its neighbours are not a model */
-        return rc;
-    rc = write_config(j, out, err);
-    for (size_t i = 0; i < nb_hfdir_count(j->dir) && rc == NB_OK; i++) {
-        const char *name = nb_hfdir_name(j->dir, i), *bytes;
+    for (size_t i = 0; i < nb_hfdir_count(in->dir) && rc == NB_OK; i++) {
+        const char *name = nb_hfdir_name(in->dir, i), *bytes;
         size_t n;
         bool skip = false;
         for (size_t k = 0; k < NB_LEN(dropped); k++)
             skip = skip || strcmp(name, dropped[k]) == 0;
         if (skip)
             continue;
-        rc = nb_hfdir_file(j->dir, name, &bytes, &n, err);
+        rc = nb_hfdir_file(in->dir, name, &bytes, &n, err);
         if (rc == NB_OK && bytes)
             rc = nb_outdir_put(out, name, bytes, n, err);
     }
-    if (rc == NB_OK && nb_hfdir_skipped(j->dir) > 0)
-        nb_log(j->o->host, NB_LOG_WARN, "%zu small files are links that lead out of the directory; they were not copied",
-               nb_hfdir_skipped(j->dir));
+    if (rc == NB_OK && nb_hfdir_skipped(in->dir) > 0)
+        nb_log(host, NB_LOG_WARN, "%zu small files are links that lead out of the directory; they were not copied",
+               nb_hfdir_skipped(in->dir));
     return rc;
 }
 
-static nb_status open_input(job *j, const char *in, nb_err *err)
+static nb_status copy_files(job *j, nb_outdir *out, nb_err *err)
 {
-    const nb_json *qcfg = NULL;
+    const char *config;
+    size_t n_config;
+    nb_status rc = nb_hfdir_file(j->in.dir, "config.json", &config, &n_config, err);
+
+    if (rc != NB_OK || !config) /* a bare tensor file: its neighbours are not a model */
+        return rc;
+    rc = write_config(j, out, err);
+    return rc == NB_OK ? nb_conv_small_files(&j->in, j->o->host, out, err) : rc;
+}
+
+nb_status nb_conv_open(const char *path, const nb_host *host, nb_conv_in *in, nb_err *err)
+{
     const char *source = NULL;
-    nb_status rc = nb_open(in, &j->store, err);
+    nb_status rc = nb_open(path, &in->store, err);
 
     if (rc == NB_OK)
-        rc = nb_hfdir_open(in, &j->dir, err);
+        rc = nb_hfdir_open(path, &in->dir, err);
     if (rc == NB_OK)
-        rc = nb_hfdir_quant_config(j->dir, &qcfg, &source, err);
+        rc = nb_hfdir_quant_config(in->dir, &in->qcfg, &source, err);
     if (rc == NB_OK)
-        rc = nb_scan_open(j->store, qcfg, source, NULL, &j->scan, err);
-    for (size_t i = 0; rc == NB_OK && j->store->notes && i < nb_report_count(j->store->notes); i++) {
-        const nb_finding *f = nb_report_at(j->store->notes, i);
-        nb_log(j->o->host, NB_LOG_WARN, "%s: %s: %s%s%s", f->cls, f->file, f->subject, f->subject[0] ? ": " : "", f->what);
+        rc = nb_scan_open(in->store, in->qcfg, source, NULL, &in->scan, err);
+    for (size_t i = 0; rc == NB_OK && in->store->notes && i < nb_report_count(in->store->notes); i++) {
+        const nb_finding *f = nb_report_at(in->store->notes, i);
+        nb_log(host, NB_LOG_WARN, "%s: %s: %s%s%s", f->cls, f->file, f->subject, f->subject[0] ? ": " : "", f->what);
     }
+    if (rc == NB_OK && in->scan.note[0])
+        nb_log(host, NB_LOG_WARN, "%s", in->scan.note);
     return rc;
+}
+
+void nb_conv_close(nb_conv_in *in)
+{
+    nb_scan_clear(&in->scan);
+    nb_store_close(in->store);
+    nb_hfdir_close(in->dir);
+    memset(in, 0, sizeof *in);
 }
 
 nb_status nb_convert(const char *in, const char *out, const nb_convert_opts *o, nb_convert_sum *sum, nb_err *err)
@@ -397,9 +437,11 @@ nb_status nb_convert(const char *in, const char *out, const nb_convert_opts *o, 
     nb_status rc;
 
     memset(sum, 0, sizeof *sum);
+    if (o->format || o->repair != NB_REPAIR_NONE)
+        return nb_conv_relayout(in, out, o, sum, err);
     if (pthread_mutex_init(&j.lock, NULL) != 0)
         return nb_enomem(err, "a lock");
-    rc = open_input(&j, in, j.err);
+    rc = nb_conv_open(in, o->host, &j.in, j.err);
     if (rc == NB_OK)
         rc = nb_outdir_open(&dir, out, o->force, &in, 1, j.err);
     if (rc == NB_OK)
@@ -413,9 +455,7 @@ nb_status nb_convert(const char *in, const char *out, const nb_convert_opts *o, 
         rc = nb_outdir_commit(dir, j.err);
     else
         nb_outdir_abort(dir);
-    nb_scan_clear(&j.scan);
-    nb_store_close(j.store);
-    nb_hfdir_close(j.dir);
+    nb_conv_close(&j.in);
     nb_arena_clear(&j.arena);
     pthread_mutex_destroy(&j.lock);
     nb_err_at(j.err, in, NULL);
