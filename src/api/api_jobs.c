@@ -73,6 +73,7 @@ static nb_status quantize_opts(const nibble_quantize_options *o, nb_quantize_opt
     to->sym = o->symmetric != 0;
     to->scale_dtype = NB_DT_F16;
     to->calib = o->calibration;
+    to->clip = NB_QUANTIZE_CLIPS;
     to->force = o->force != 0;
     return NB_OK;
 }

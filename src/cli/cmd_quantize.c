@@ -129,7 +129,7 @@ static nb_status choose(nb_quantize_opts *o, const char *method, const char *rep
 static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
 {
     const char *method = "awq", *replay = "quantized", *scales = "f16", *out = NULL, *args[1];
-    int64_t bits = 4, group = 128, rows = 0, len = 0, clip = 20;
+    int64_t bits = 4, group = 128, rows = 0, len = 0, clip = NB_QUANTIZE_CLIPS;
     bool sym = false, asym = false, help;
     nb_quantize_opts o = { .host = &cli->host, .on_plan = on_plan, .on_row = on_row };
     nb_quantize_result res;

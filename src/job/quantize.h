@@ -18,6 +18,8 @@
 #include "solve/solve_awq.h"
 #include "tensor/dtype.h"
 
+enum { NB_QUANTIZE_CLIPS = 20 }; /* clip candidates unless the user says otherwise */
+
 typedef enum nb_quant_method { NB_QUANT_RTN, NB_QUANT_AWQ } nb_quant_method;
 
 /* Told before the work starts. */

@@ -1,8 +1,11 @@
 /* test_api.c - the public interface from a caller's side: statuses, errors, callbacks, text, answers, logits. */
+#include <dirent.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -175,7 +178,21 @@ static void test_cancel(void **state)
     nibble_free(json);
 }
 
-static void test_cancel_quantize(void **state)
+static void remove_all(const char *dir)
+{
+    DIR *d = opendir(dir);
+    char at[PATH_MAX];
+
+    assert_non_null(d);
+    for (const struct dirent *f = readdir(d); f; f = readdir(d)) {
+        snprintf(at, sizeof at, "%s/%s", dir, f->d_name);
+        unlink(at);
+    }
+    closedir(d);
+    rmdir(dir);
+}
+
+static void test_quantize(void **state)
 {
     char dir[] = "/tmp/nibble-api-XXXXXX", out[64];
     calls c = { .cancel_after = 3 };
@@ -183,6 +200,7 @@ static void test_cancel_quantize(void **state)
     const nibble_quantize_options o = { .method = "rtn", .bits = 4, .group_size = 64, .threads = 1, .host = &host };
     nibble_error e;
     struct stat st;
+    char *json;
 
     (void)state;
     assert_non_null(mkdtemp(dir));
@@ -190,7 +208,17 @@ static void test_cancel_quantize(void **state)
     strcat(out, "/out");
     assert_int_equal(nibble_quantize(MODEL, out, &o, &e), NIBBLE_CANCELED);
     assert_int_not_equal(stat(out, &st), 0); /* nothing under the final name */
-    assert_int_equal(rmdir(dir), 0);         /* nor beside it */
+    c.cancel_after = 1 << 20;
+    assert_int_equal(nibble_quantize(MODEL, out, &o, &e), NIBBLE_OK);
+    assert_int_equal(nibble_quantize(MODEL, out, &o, &e), NIBBLE_EXISTS);
+    assert_int_equal(nibble_check(out, 1, NULL, &json, &e), NIBBLE_OK);
+    assert_non_null(strstr(json, "\"format\": \"awq-gemm\""));
+    nibble_free(json);
+    assert_int_equal(nibble_inspect(out, &json, &e), NIBBLE_OK);
+    assert_non_null(strstr(json, "\"group_size\": 64"));
+    nibble_free(json);
+    remove_all(out);
+    assert_int_equal(rmdir(dir), 0); /* nothing was left beside it either */
 }
 
 /* ---- text ---- */
@@ -223,6 +251,40 @@ static void test_text(void **state)
     assert_int_equal(nibble_chat_prompt(m, "[{\"role\":\"user\",\"content\":\"hi\"}]", &text, &len, &e), NIBBLE_OK);
     assert_string_equal(text, "<|begin_of_text|>hi"); /* its template is BOS and the text */
     nibble_free(text);
+    nibble_close(m);
+}
+
+static void link_file(const char *dir, const char *name)
+{
+    char from[PATH_MAX + 32], at[128], real[PATH_MAX];
+
+    assert_non_null(realpath(MODEL, real));
+    snprintf(from, sizeof from, "%s/%s", real, name);
+    snprintf(at, sizeof at, "%s/%s", dir, name);
+    assert_int_equal(symlink(from, at), 0);
+}
+
+/* The same model without the file that holds its template. */
+static void test_no_template(void **state)
+{
+    static const char *const names[] = { "config.json", "model.safetensors", "tokenizer.json" };
+    char dir[] = "/tmp/nibble-api-XXXXXX", at[128], *text = dir;
+    nibble_model *m;
+    nibble_error e;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    for (size_t i = 0; i < 3; i++)
+        link_file(dir, names[i]);
+    assert_int_equal(nibble_open(dir, NULL, &m, &e), NIBBLE_OK);
+    for (size_t i = 0; i < 3; i++) { /* the files may go away */
+        snprintf(at, sizeof at, "%s/%s", dir, names[i]);
+        unlink(at);
+    }
+    rmdir(dir);
+    assert_int_equal(nibble_chat_prompt(m, "[{\"role\":\"user\",\"content\":\"hi\"}]", &text, NULL, &e), NIBBLE_UNSUPPORTED);
+    assert_string_equal(e.cls, "tmpl.missing");
+    assert_null(text);
     nibble_close(m);
 }
 
@@ -358,9 +420,9 @@ static void test_no_tokenizer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors),          cmocka_unit_test(test_reports),      cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_cancel_quantize), cmocka_unit_test(test_text),         cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_errors),   cmocka_unit_test(test_reports),  cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_quantize), cmocka_unit_test(test_text),     cmocka_unit_test(test_no_template),
+        cmocka_unit_test(test_answers),  cmocka_unit_test(test_refusals), cmocka_unit_test(test_no_tokenizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
