@@ -176,7 +176,7 @@ static void map(jrun *r, const jstr *s, change how)
 {
     bool inside = false; /* of a word */
 
-    nb_j_charge(r, s->n / 16);
+    nb_j_charge(r, s->n / 4);
     for (size_t i = 0; i < s->n;) {
         uint32_t cp;
         const size_t k = (size_t)nb_u8_next(s->s + i, s->n - i, &cp, NULL);

@@ -414,7 +414,8 @@ size_t nb_j_float_repr(double f, char out[32])
         return (size_t)snprintf(out, 32, "nan");
     if (isinf(f))
         return (size_t)snprintf(out, 32, f < 0 ? "-inf" : "inf");
-    for (int prec = 0; prec < 17; prec++) {
+    /* 15 digits hold every shorter spelling of a normal number; among subnormal ones the shortest is searched for */
+    for (int prec = fabs(f) < 1e-300 ? 0 : 14; prec < 17; prec++) {
         snprintf(e, sizeof e, "%.*e", prec, fabs(f));
         if (strtod(e, NULL) == fabs(f))
             break;

@@ -37,7 +37,7 @@ size_t nb_j_find(jrun *r, const jstr *s, size_t from, const jstr *what)
     if (m <= 16) { /* short ones by hand: at most 16 comparisons a byte */
         for (size_t i = from; i <= n - m; i++) {
             const char *hit = memchr(s->s + i, what->s[0], n - m - i + 1);
-            nb_j_charge(r, hit ? ((size_t)(hit - s->s) - i) / 64 : (n - i) / 64);
+            nb_j_charge(r, hit ? ((size_t)(hit - s->s) - i) / 64 + ((size_t)(hit - s->s) % 4 == 0) : (n - i) / 64);
             if (!hit)
                 return SIZE_MAX;
             i = (size_t)(hit - s->s);

@@ -88,6 +88,7 @@ static void put_number(jrun *r, jval v)
 {
     char buf[32];
 
+    nb_j_charge(r, v.t == J_FLOAT ? 8 : 1);
     if (v.t == J_BIG)
         nb_j_put(r, v.u.s->s, v.u.s->n);
     else if (v.t == J_FLOAT)
