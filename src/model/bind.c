@@ -35,18 +35,33 @@ static const void *dense_rows(const pack_job *j, const nb_source *s, nb_dtype ty
     return scratch; /* type is F32 whenever the stored one is not used */
 }
 
+/* What stored offsets add to (code - zero) * scale, for one strip that begins at packed row `row`. The sum is exact: both
+ * terms are multiples of the last place of a 16-bit scale, and nearly cancel. */
+static void pack_fix(const nb_mat *m, size_t row, const nb_qlin *q)
+{
+    float *out = m->fix + row / NB_STRIP * m->q4.n_groups * NB_STRIP;
+
+    for (size_t g = 0; g < m->q4.n_groups; g++)
+        for (size_t r = 0; r < NB_STRIP; r++) {
+            const size_t i = r * q->n_groups + g * m->q4.g / q->g;
+            out[g * NB_STRIP + r] = r < q->n && q->offsets ? q->offsets[i] + q->scales[i] * (float)q->zeros[i] : 0;
+        }
+}
+
 static bool pack_part(const pack_job *j, const nb_mat *m, size_t part, size_t n0, nb_qlin *q, float *scratch, nb_err *err)
 {
     const nb_source *s = &j->src[part];
     const size_t row0 = j->f->part_row[part] - m->strip0 * NB_STRIP;
     const size_t rows = s->n - n0 < STRIPE ? s->n - n0 : STRIPE;
 
-    if (m->kind == NB_MAT_Q4) {
+    if (m->kind != NB_MAT_DENSE) {
         nb_q4 dst = m->q4;
         q->n = rows;
         if (s->q->format->unpack(s->q, n0, q, err) != NB_OK)
             return false;
-        j->m->kern->pack_q4(&dst, row0, n0, q, m->q4.perm);
+        (m->kind == NB_MAT_Q8 ? j->m->kern->pack_q8 : j->m->kern->pack_q4)(&dst, row0, n0, q, m->q4.perm);
+        if (m->has_fix)
+            pack_fix(m, row0 + n0, q);
     } else {
         nb_dense dst = m->dense;
         const void *src = scratch;
@@ -142,9 +157,10 @@ static nb_status pack_op(nb_model *m, nb_fused *f, const nb_source *src, size_t 
         return nb_enomem(err, "packing a matrix");
     for (size_t i = 0; i < f->n_mats; i++) {
         nb_mat *mat = &f->mats[i];
-        const size_t bytes = mat->kind == NB_MAT_Q4 ? mat->q4.bytes : mat->dense.bytes;
         mat->q4.base = mat->dense.base = *at;
-        *at += (bytes + 63) / 64 * 64;
+        *at += (nb_mat_bytes(mat) + 63) / 64 * 64;
+        mat->fix = mat->has_fix ? (float *)(void *)*at : NULL;
+        *at += nb_mat_fix_bytes(mat);
     }
     nb_parallel_static(m->pool, f->n_strips, pack_range, &j);
     rc = first_error(j.errs, threads, err);
@@ -228,7 +244,7 @@ static nb_status check_layers(const nb_model *m, const nb_host *host, nb_err *er
                 n_wide += lp.src[r][i].widen;
     }
     if (n_wide)
-        nb_log(host, NB_LOG_INFO, "%zu linears have more than 4 bits or odd groups; they are held as 32-bit floats", n_wide);
+        nb_log(host, NB_LOG_INFO, "%zu linears have groups of odd sizes; they are held as 32-bit floats", n_wide);
     return NB_OK;
 }
 
@@ -244,7 +260,7 @@ static void free_layer(nb_layer *l)
 static void note_groups(nb_model *m, const nb_fused *f)
 {
     for (size_t i = 0; i < f->n_mats; i++) {
-        if (f->mats[i].kind != NB_MAT_Q4)
+        if (f->mats[i].kind == NB_MAT_DENSE)
             continue;
         if (m->act_g == 0 || f->mats[i].q4.g < m->act_g)
             m->act_g = f->mats[i].q4.g;

@@ -82,7 +82,7 @@ static void op_act(const nb_xcpu *x, size_t r)
 
 static bool same_input(const nb_mat *a, const nb_mat *b)
 {
-    return b->kind == NB_MAT_Q4 && a->q4.g == b->q4.g && a->q4.perm == b->q4.perm;
+    return b->kind != NB_MAT_DENSE && a->q4.g == b->q4.g && a->q4.perm == b->q4.perm;
 }
 
 /* The matrix whose quantized input serves mat i: the first with the same groups and order. */
@@ -97,7 +97,7 @@ static size_t act_of(const nb_fused *f, size_t i)
 static void op_quant(nb_xcpu *x, const nb_item *it, size_t begin, size_t end)
 {
     for (size_t i = 0; i < it->f->n_mats; i++)
-        if (it->f->mats[i].kind == NB_MAT_Q4 && act_of(it->f, i) == i)
+        if (it->f->mats[i].kind != NB_MAT_DENSE && act_of(it->f, i) == i)
             x->kern->act_a16(&x->act[i], x->slot[it->op->in], x->m->plan.slot_width[it->op->in], begin, end, it->f->mats[i].q4.perm);
 }
 
@@ -164,17 +164,45 @@ typedef struct linear_job {
     size_t ldi, ldo, m;
 } linear_job;
 
+/* Sum of token i over packed group g: as quantized, or of the floats themselves. */
+static float group_sum(const linear_job *j, const nb_q4 *w, const nb_act *a, size_t i, size_t g)
+{
+    const size_t k0 = g * w->g, k1 = k0 + w->g < w->k ? k0 + w->g : w->k;
+    float sum = 0;
+
+    if (a)
+        return a->step[g * a->m + i] * (float)a->sum[g * a->m + i];
+    for (size_t k = k0; k < k1; k++)
+        sum += j->in[i * j->ldi + (w->perm ? w->perm[k] : k)];
+    return sum;
+}
+
+/* y += fix * group sums, strips [s0, s1): groups in ascending order, whatever the split. a: NULL for exact f32. */
+static void add_fix(const linear_job *j, const nb_mat *mat, const nb_act *a, float *y, size_t s0, size_t s1)
+{
+    for (size_t i = 0; i < j->m; i++)
+        for (size_t g = 0; g < mat->q4.n_groups; g++) {
+            const float sum = group_sum(j, &mat->q4, a, i, g);
+            for (size_t s = s0; s < s1; s++)
+                j->x->kern->axpy(y + i * j->ldo + s * NB_STRIP, mat->fix + (s * mat->q4.n_groups + g) * NB_STRIP, sum, NB_STRIP);
+        }
+}
+
 static void run_mat(const linear_job *j, const nb_mat *mat, size_t i, size_t s0, size_t s1)
 {
     const nb_kern *k = j->x->kern;
+    const nb_act *a = j->x->o.exact_fp32 ? NULL : &j->x->act[act_of(j->f, i)];
+    const bool byte = mat->kind == NB_MAT_Q8;
     float *y = j->out + mat->strip0 * NB_STRIP;
 
     if (mat->kind == NB_MAT_DENSE)
         k->gemm_dense(&mat->dense, j->in, j->ldi, j->m, y, j->ldo, s0, s1);
-    else if (j->x->o.exact_fp32)
-        k->gemm_q4_f32(&mat->q4, j->in, j->ldi, j->m, y, j->ldo, s0, s1);
+    else if (!a)
+        (byte ? k->gemm_q8_f32 : k->gemm_q4_f32)(&mat->q4, j->in, j->ldi, j->m, y, j->ldo, s0, s1);
     else
-        k->gemm_q4(&mat->q4, &j->x->act[act_of(j->f, i)], y, j->ldo, s0, s1);
+        (byte ? k->gemm_q8 : k->gemm_q4)(&mat->q4, a, y, j->ldo, s0, s1);
+    if (mat->has_fix)
+        add_fix(j, mat, a, y, s0, s1);
 }
 
 static void run_strips(void *ctx, size_t begin, size_t end, int thread)
@@ -206,7 +234,7 @@ static void run_linear(const nb_xcpu *x, linear_job *j, size_t n_strips)
 static void place_acts(nb_xcpu *x, const nb_fused *f, size_t m)
 {
     for (size_t i = 0; i < f->n_mats; i++)
-        if (f->mats[i].kind == NB_MAT_Q4)
+        if (f->mats[i].kind != NB_MAT_DENSE)
             nb_act_place(&x->act[i], x->act_buf + i * x->act_bytes, m, f->k, f->mats[i].q4.g);
 }
 
@@ -400,6 +428,8 @@ static nb_fused last_strip(const nb_fused *f)
     const size_t s = m->n_strips - 1;
 
     m->q4.base += s * m->q4.n_groups * m->q4.block_bytes;
+    if (m->has_fix)
+        m->fix += s * m->q4.n_groups * NB_STRIP;
     m->dense.base += m->kind == NB_MAT_DENSE ? s * m->dense.k * NB_STRIP * (nb_dtype_info(m->dense.dtype)->bits / 8) : 0;
     m->q4.n_strips = m->dense.n_strips = m->n_strips = t.n_strips = 1;
     m->q4.n = m->dense.n = NB_STRIP;
@@ -421,7 +451,7 @@ void nb_xcpu_logits(nb_xcpu *x, size_t m, float *logits)
     const size_t v = x->m->cfg.vocab, full = v / NB_STRIP, rest = v % NB_STRIP;
     linear_job j = { .x = x, .f = f, .m = m, .in = x->slot[NB_SLOT_NORM], .ldi = x->m->plan.slot_width[NB_SLOT_NORM] };
 
-    if (!x->o.exact_fp32 && f->mats[0].kind == NB_MAT_Q4) {
+    if (!x->o.exact_fp32 && f->mats[0].kind != NB_MAT_DENSE) {
         place_acts(x, f, m);
         nb_parallel_for(m == 1 ? NULL : x->o.pool, m, 1, quant_head, x);
     }

@@ -31,7 +31,7 @@ nb_status nb_source_find(const nb_store *s, const nb_scan *sc, const char *prefi
             return nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "",
                            "quantized linear \"%s\" has %zu outputs and %zu inputs, the configuration needs %zu and %zu", prefix, out->q->n,
                            out->q->k, n, k);
-        out->widen = out->q->spec.bits > 4 || !nb_q4_layout(&(nb_q4){ 0 }, NB_STRIP, k, out->q->g, false);
+        out->widen = !nb_q4_layout(&(nb_q4){ 0 }, NB_STRIP, k, out->q->g, false);
     } else {
         snprintf(name, sizeof name, "%s.weight", prefix);
         out->w = nb_store_find(s, name);
@@ -118,7 +118,7 @@ nb_status nb_source_probe(nb_source *src, nb_arena *mem, nb_err *err)
     nb_qlin q = { 0 };
     nb_status rc;
 
-    if (!nb_source_is_q4(src))
+    if (nb_source_kind(src) == NB_MAT_DENSE)
         return NB_OK;
     rc = nb_qlin_init(&q, NB_STRIP, src->k, src->q->g, src->q->spec.bits, err);
     for (size_t n0 = 0; rc == NB_OK && n0 < src->n && !src->wide; n0 += NB_STRIP) {
@@ -149,10 +149,12 @@ static nb_dtype dense_type(const nb_source *s, bool f32)
 
 static bool same_kind(const nb_source *a, const nb_source *b, bool f32)
 {
-    if (nb_source_is_q4(a) != nb_source_is_q4(b))
+    if (nb_source_kind(a) != nb_source_kind(b))
         return false;
-    if (!nb_source_is_q4(a))
+    if (nb_source_kind(a) == NB_MAT_DENSE)
         return dense_type(a, f32) == dense_type(b, f32);
+    if (a->q->format->offsets != b->q->format->offsets)
+        return false;
     if (a->q->g != b->q->g || !a->perm != !b->perm)
         return false;
     return !a->perm || memcmp(a->perm, b->perm, a->k * sizeof *a->perm) == 0;
@@ -171,7 +173,8 @@ bool nb_fused_layout(nb_fused *f, const nb_source *src, size_t n_parts, bool f32
         f->part_row[i] = f->n_strips * NB_STRIP;
         if (i == 0 || !all) {
             m = &f->mats[f->n_mats++];
-            *m = (nb_mat){ .kind = nb_source_is_q4(&src[i]) ? NB_MAT_Q4 : NB_MAT_DENSE, .strip0 = f->n_strips, .part0 = i };
+            *m = (nb_mat){ .kind = nb_source_kind(&src[i]), .strip0 = f->n_strips, .part0 = i };
+            m->has_fix = m->kind == NB_MAT_Q4 && src[i].q->format->offsets;
         }
         m = &f->mats[f->n_mats - 1];
         m->n_parts++;
@@ -184,12 +187,14 @@ bool nb_fused_layout(nb_fused *f, const nb_source *src, size_t n_parts, bool f32
         nb_mat *m = &f->mats[i];
         const nb_source *s = &src[m->part0];
         uint32_t *perm = m->q4.perm;
-        const bool ok = m->kind == NB_MAT_Q4 ? nb_q4_layout(&m->q4, m->n_strips * NB_STRIP, s->k, s->q->g, m->q4.wide)
-                                             : nb_dense_layout(&m->dense, m->n_strips * NB_STRIP, s->k, dense_type(s, f32));
+        const size_t rows = m->n_strips * NB_STRIP;
+        const bool ok = m->kind == NB_MAT_DENSE ? nb_dense_layout(&m->dense, rows, s->k, dense_type(s, f32))
+                        : m->kind == NB_MAT_Q8  ? nb_q8_layout(&m->q4, rows, s->k, s->q->g, m->q4.wide)
+                                                : nb_q4_layout(&m->q4, rows, s->k, s->q->g, m->q4.wide);
         if (!ok)
             return false;
         m->q4.perm = perm;
-        f->bytes += m->kind == NB_MAT_Q4 ? m->q4.bytes : m->dense.bytes;
+        f->bytes += nb_mat_bytes(m) + nb_mat_fix_bytes(m);
     }
     return true;
 }

@@ -6,11 +6,13 @@
 #include "model/model.h"
 
 /* One packed matrix: one part of a linear op, or several that could be fused. */
-typedef enum nb_mat_kind { NB_MAT_Q4, NB_MAT_DENSE } nb_mat_kind;
+typedef enum nb_mat_kind { NB_MAT_Q4, NB_MAT_Q8, NB_MAT_DENSE } nb_mat_kind;
 typedef struct nb_mat {
     nb_mat_kind kind;
-    nb_q4 q4; /* by kind */
+    nb_q4 q4; /* by kind; Q8: as an nb_q8 */
     nb_dense dense;
+    float *fix; /* Q4: [strip][packed group][64] stored offset + scale * zero of layouts with float offsets, or NULL */
+    bool has_fix;
     size_t strip0; /* first strip inside the op's output slot */
     size_t n_strips;
     size_t part0, n_parts; /* which of the op's parts */
@@ -31,7 +33,7 @@ typedef struct nb_source {
     const nb_tensor *w, *bias;
     size_t n, k;
     bool wide;      /* q: scales need 32 bits            */
-    bool widen;     /* q: held as f32, since no packed form takes its bits or groups */
+    bool widen;     /* q: held as f32, since no packed form takes its groups */
     uint32_t *perm; /* q: input order of act-order, NULL */
 } nb_source;
 
@@ -71,10 +73,21 @@ nb_status nb_source_probe(nb_source *src, nb_arena *mem, nb_err *err);
 bool nb_fused_layout(nb_fused *f, const nb_source *src, size_t n_parts, bool f32);
 /* The type an unquantized tensor is packed in. */
 nb_dtype nb_source_dtype(const nb_tensor *w, bool f32);
-/* Is it packed as 4-bit codes? */
-static inline bool nb_source_is_q4(const nb_source *s)
+/* Codes of up to 4 bits are packed as 4, wider ones as 8. */
+static inline nb_mat_kind nb_source_kind(const nb_source *s)
 {
-    return s->q && !s->widen;
+    if (!s->q || s->widen)
+        return NB_MAT_DENSE;
+    return s->q->spec.bits > 4 ? NB_MAT_Q8 : NB_MAT_Q4;
+}
+/* Bytes of the packed matrix, and of its fix. */
+static inline size_t nb_mat_bytes(const nb_mat *m)
+{
+    return m->kind == NB_MAT_DENSE ? m->dense.bytes : m->q4.bytes;
+}
+static inline size_t nb_mat_fix_bytes(const nb_mat *m)
+{
+    return m->has_fix ? m->q4.n_strips * m->q4.n_groups * NB_STRIP * sizeof(float) : 0;
 }
 
 #endif

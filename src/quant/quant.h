@@ -68,6 +68,7 @@ struct nb_format {
     const char *method;  /* quant_method                       */
     const char *version; /* version / checkpoint_format        */
     size_t stripe;       /* outputs per stripe are a multiple of this */
+    bool offsets;        /* zero points are stored as float offsets; unpack fills q->offsets */
     nb_part parts[NB_MAX_PARTS];
     /* Do these tensors have the shapes of this layout? Any bit width; broken shapes match nothing. */
     bool (*match)(const nb_evidence *e);
@@ -107,7 +108,7 @@ typedef struct nb_scan {
     const nb_format *format;  /* of the model; NULL when nothing is quantized */
     const nb_linear *linears; /* [n_linears], in store order                  */
     size_t n_linears;
-    nb_qspec spec; /* global values of the config */
+    nb_qspec spec;  /* global values of the config */
     char note[256]; /* "": what was read otherwise than the config says, for one log line */
     void *impl;
 } nb_scan;
