@@ -5,7 +5,9 @@
 
 #include <math.h>
 
-static const char *const kinds[] = { [MM_BF16] = "16-bit", [MM_AWQ] = "4-bit", [MM_MIXED] = "mixed" };
+static const char *const kinds[] = {
+    [MM_BF16] = "16-bit", [MM_AWQ] = "4-bit", [MM_MIXED] = "mixed", [MM_FAST] = "offsets", [MM_BYTE] = "8-bit"
+};
 
 typedef struct mm_fixture {
     memmodel mem;
