@@ -1,4 +1,5 @@
 nb_floor(io
-  FILES gguf.c gguf_blocks.c gguf_hf.c gguf_map.c hfdir.c open.c probe.c safetensors.c shards.c st_write.c
+  FILES gguf.c gguf_blocks.c gguf_hf.c gguf_map.c hfdir.c open.c pickle.c pickle_torch.c probe.c
+    safetensors.c shards.c st_write.c torch.c torch_zip.c zip_layout.c
   DEPS tensor base
-  LIBS Threads::Threads m)
+  LIBS Threads::Threads PkgConfig::LIBZIP m)

@@ -1,6 +1,8 @@
-/* io.h - opening what the user names: a directory, a .safetensors file, an index, a .gguf file.
+/* io.h - opening what the user names: a directory, a .safetensors file, an index, a .gguf file,
+ * a PyTorch archive.
  *
- * Rules ST, IX, JS, FS, GG of hardening 5. No tensor byte is read while opening. */
+ * Rules ST, IX, JS, FS, ZP, PK, GG of hardening 5. No tensor byte is read while opening; but of PyTorch tensors that are
+ * not row-major a row-major copy is made. */
 #ifndef NB_IO_IO_H
 #define NB_IO_IO_H
 
@@ -21,11 +23,13 @@ typedef enum nb_container { NB_IO_UNKNOWN, NB_IO_DIR, NB_IO_SAFETENSORS, NB_IO_I
 nb_status nb_sniff(const char *path, nb_container *out, nb_err *err);
 
 /* Open any supported container as a store with Hugging Face tensor names. For a directory: model.safetensors.index.json,
- * else model.safetensors, else the only *.safetensors, else the only *.gguf. Caller closes. */
+ * else model.safetensors, else the only *.safetensors, else pytorch_model.bin.index.json, else pytorch_model.bin, else the
+ * only *.gguf, else the only *.bin, *.pt or *.pth with weights. Caller closes. */
 nb_status nb_open(const char *path, nb_store **out, nb_err *err);
 
 nb_status nb_st_open(const char *path, nb_store **out, nb_err *err);      /* safetensors.c */
-nb_status nb_shards_open(const char *index, nb_store **out, nb_err *err); /* shards.c      */
+nb_status nb_shards_open(const char *index, nb_store **out, nb_err *err); /* shards.c: .safetensors or .bin shards */
+nb_status nb_torch_open(const char *path, nb_store **out, nb_err *err);   /* torch.c: pytorch_model.bin, .pt, .pth */
 nb_status nb_gguf_open(const char *path, nb_store **out, nb_err *err);    /* gguf.c: tensors carry GGUF names, shapes outermost first */
 
 /* The same file in Hugging Face terms: names, and q and k rows in rotate-half order (gguf_map.c). What nb_open gives. */

@@ -46,6 +46,7 @@ char *nb_join(const char *dir, const char *name);
 /* Directory part of a path ("." when there is none), nb_alloc block. */
 char *nb_dirname(const char *path);
 bool nb_ends_with(const char *s, const char *end);
+bool nb_torch_name(const char *s); /* .bin, .pt or .pth */
 
 /* JSON texts of the small files of a model that is stored as GGUF (gguf_hf.c). *out NULL when there is nothing to say. */
 struct nb_store;

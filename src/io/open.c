@@ -21,6 +21,8 @@ static nb_container by_content(const unsigned char *p, size_t n, const char *pat
         return NB_IO_SAFETENSORS;
     if (nb_ends_with(path, ".gguf"))
         return NB_IO_GGUF; /* its reader says what is wrong */
+    if (nb_torch_name(path))
+        return NB_IO_TORCH; /* likewise */
     return NB_IO_UNKNOWN;
 }
 
@@ -49,8 +51,20 @@ nb_status nb_sniff(const char *path, nb_container *out, nb_err *err)
 typedef struct contents {
     size_t n_st, n_gguf, n_torch;
     char st[256], gguf[256], torch[256];
-    bool index, single;
+    bool index, single, bin_index, bin;
 } contents;
+
+/* Files that trainers leave beside the weights. */
+static bool trainer_file(const char *name)
+{
+    static const char *const starts[] = { "training_args.", "optimizer.", "scheduler.", "scaler.", "rng_state" };
+
+    for (size_t i = 0; i < NB_LEN(starts); i++) {
+        if (strncmp(name, starts[i], strlen(starts[i])) == 0)
+            return true;
+    }
+    return false;
+}
 
 static void count(size_t *n, char first[256], const char *name)
 {
@@ -70,12 +84,14 @@ static nb_status look(const char *dir, contents *c, nb_err *err)
         if (e->d_name[0] == '.' || strlen(e->d_name) > 255)
             continue;
         c->index = c->index || strcmp(e->d_name, "model.safetensors.index.json") == 0;
+        c->bin_index = c->bin_index || strcmp(e->d_name, "pytorch_model.bin.index.json") == 0;
+        c->bin = c->bin || strcmp(e->d_name, "pytorch_model.bin") == 0;
         c->single = c->single || strcmp(e->d_name, "model.safetensors") == 0;
         if (nb_ends_with(e->d_name, ".safetensors"))
             count(&c->n_st, c->st, e->d_name);
         else if (nb_ends_with(e->d_name, ".gguf"))
             count(&c->n_gguf, c->gguf, e->d_name);
-        else if (nb_ends_with(e->d_name, ".bin") || nb_ends_with(e->d_name, ".pt") || nb_ends_with(e->d_name, ".pth"))
+        else if (nb_torch_name(e->d_name) && !trainer_file(e->d_name))
             count(&c->n_torch, c->torch, e->d_name);
     }
     closedir(d);
@@ -100,15 +116,20 @@ static nb_status open_dir(const char *dir, nb_store **out, nb_err *err)
     else if (c.n_st > 1)
         return nb_fail(err, NB_EFORMAT, "idx.missing", "",
                        "%zu safetensors files but no model.safetensors.index.json that says what is where", c.n_st);
+    else if (c.bin_index)
+        name = "pytorch_model.bin.index.json";
+    else if (c.bin)
+        name = "pytorch_model.bin";
     else if (c.n_gguf == 1)
         name = c.gguf;
     else if (c.n_gguf > 1)
         return nb_fail(err, NB_EARG, "open.ambiguous", "", "%zu GGUF files; name one of them, for example %s", c.n_gguf, c.gguf);
-    else if (c.n_torch > 0)
-        return nb_fail(err, NB_EUNSUPPORTED, "fmt.torch", "FIL-002",
-                       "the weights are a PyTorch archive (%s); only safetensors and GGUF are read", c.torch);
+    else if (c.n_torch == 1)
+        name = c.torch;
+    else if (c.n_torch > 1)
+        return nb_fail(err, NB_EARG, "open.ambiguous", "", "%zu PyTorch archives; name one of them, for example %s", c.n_torch, c.torch);
     else
-        return nb_fail(err, NB_EOPEN, "open.no_weights", "", "no weights here: no .safetensors and no .gguf file");
+        return nb_fail(err, NB_EOPEN, "open.no_weights", "", "no weights here: no .safetensors, no .bin or .pt and no .gguf file");
     path = nb_join(dir, name);
     rc = path ? nb_open(path, out, err) : nb_enomem(err, "a path");
     nb_free(path);
@@ -140,10 +161,11 @@ nb_status nb_open(const char *path, nb_store **out, nb_err *err)
         if (nb_ends_with(path, ".safetensors"))
             rc = nb_fail(err, NB_EFORMAT, "fmt.mismatch", "", "expected a safetensors file, found a PyTorch archive");
         else
-            rc = nb_fail(err, NB_EUNSUPPORTED, "fmt.torch", "FIL-002", "a PyTorch archive; only safetensors and GGUF are read");
+            rc = nb_torch_open(path, out, err);
         break;
     case NB_IO_UNKNOWN:
-        rc = nb_fail(err, NB_EFORMAT, "fmt.unknown", "", "not a model directory, a safetensors file, an index or a GGUF file");
+        rc = nb_fail(err, NB_EFORMAT, "fmt.unknown", "",
+                     "not a model directory, a safetensors file, an index, a PyTorch archive or a GGUF file");
         break;
     }
     nb_err_at(err, path, NULL);

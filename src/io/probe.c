@@ -137,3 +137,8 @@ bool nb_ends_with(const char *s, const char *end)
     const size_t n = strlen(s), k = strlen(end);
     return n >= k && memcmp(s + n - k, end, k) == 0;
 }
+
+bool nb_torch_name(const char *s)
+{
+    return nb_ends_with(s, ".bin") || nb_ends_with(s, ".pt") || nb_ends_with(s, ".pth");
+}

@@ -1,4 +1,4 @@
-/* shards.c - model.safetensors.index.json and its shards as one store.
+/* shards.c - model.safetensors.index.json, or pytorch_model.bin.index.json, and its shards as one store.
  *
  * The index alone decides which file a tensor comes from (IX-07). Names from it are single path components (IX-02).
  * Every shard header is checked before the store is handed out. Rules IX of hardening 5.4, FIL of formats 7.1. */
@@ -27,6 +27,7 @@ typedef struct shards_store {
     size_t n_shards;
     const char *dir;
     const char *index; /* path of the index */
+    bool torch;        /* shards are PyTorch archives */
 } shards_store;
 
 static void shards_close(nb_store *base)
@@ -77,7 +78,7 @@ static nb_status check_name(const char *tensor, const nb_json *v, bool *torch, n
     else if (!plain_name(name, nb_json_str_len(v)))
         rc = nb_fail(err, NB_EFORMAT, "idx.unsafe_path", "", "shard name \"%s\" is not a plain file name",
                      nb_esc(esc, sizeof esc, name, nb_json_str_len(v)));
-    else if (nb_ends_with(name, ".bin") || nb_ends_with(name, ".pt") || nb_ends_with(name, ".pth"))
+    else if (nb_torch_name(name))
         *torch = true;
     else if (!nb_ends_with(name, ".safetensors"))
         rc = nb_fail(err, NB_EFORMAT, "idx.shard_name", "", "shard name \"%s\" does not end in .safetensors",
@@ -147,8 +148,7 @@ static nb_status list_shards(shards_store *s, const nb_json *map, nb_err *err)
     nb_strmap_free(seen);
     if (rc == NB_OK && torch && tensors)
         rc = nb_fail(err, NB_EUNSUPPORTED, "idx.mixed", "", "some shards are .safetensors, some are PyTorch archives");
-    if (rc == NB_OK && torch)
-        rc = nb_fail(err, NB_EUNSUPPORTED, "fmt.torch", "FIL-002", "the shards are PyTorch archives; only safetensors shards are read");
+    s->torch = torch;
     if (rc == NB_OK)
         qsort(s->shards, s->n_shards, sizeof *s->shards, by_name);
     return rc;
@@ -166,7 +166,7 @@ static nb_status open_shards(shards_store *s, nb_err *err)
         shard *sh = &s->shards[i];
         nb_err e = { 0 };
         char *path = nb_join(s->dir, sh->name);
-        nb_status r = path ? nb_st_open(path, &sh->store, &e) : nb_enomem(&e, "a path");
+        nb_status r = path ? (s->torch ? nb_torch_open : nb_st_open)(path, &sh->store, &e) : nb_enomem(&e, "a path");
 
         nb_free(path);
         if (r == NB_OK)
@@ -262,12 +262,30 @@ static nb_status note_strays(shards_store *s, nb_err *err)
     while (rc == NB_OK && (e = readdir(d)) != NULL) {
         shard key = { .name = e->d_name };
         char esc[NB_ESC_CAP];
-        if (!nb_ends_with(e->d_name, ".safetensors") || bsearch(&key, s->shards, s->n_shards, sizeof key, by_name))
+        if (!(s->torch ? strncmp(e->d_name, "pytorch_model", 13) == 0 && nb_ends_with(e->d_name, ".bin")
+                       : nb_ends_with(e->d_name, ".safetensors")) ||
+            bsearch(&key, s->shards, s->n_shards, sizeof key, by_name))
             continue;
         rc = nb_report_add(s->notes, NB_SEV_WARN, "idx.stray", "FIL-005", nb_esc(esc, sizeof esc, e->d_name, strlen(e->d_name)), "", "",
                            "not listed in the index and ignored");
     }
     closedir(d);
+    return rc == NB_OK ? NB_OK : nb_enomem(err, "notes");
+}
+
+/* What opening PyTorch shards had to say; what every one says (FIL-002) once. */
+static nb_status note_torch(shards_store *s, nb_err *err)
+{
+    nb_status rc = NB_OK;
+
+    for (size_t i = 0; i < s->n_shards && s->torch; i++) {
+        const nb_report *r = s->shards[i].store->notes;
+        for (size_t k = 0; k < nb_report_count(r) && rc == NB_OK; k++) {
+            const nb_finding *f = nb_report_at(r, k);
+            if (i == 0 || strcmp(f->rule, "FIL-002") != 0)
+                rc = nb_report_add(s->notes, f->sev, f->cls, f->rule, f->file, f->subject, f->next, "%s", f->what);
+        }
+    }
     return rc == NB_OK ? NB_OK : nb_enomem(err, "notes");
 }
 
@@ -305,7 +323,11 @@ static nb_status read_index(shards_store *s, const nb_json *root, nb_err *err)
     if (rc == NB_OK)
         rc = note_strays(s, err);
     if (rc == NB_OK)
+        rc = note_torch(s, err);
+    if (rc == NB_OK)
         rc = check_total(s, root, err);
+    if (s->torch)
+        s->base.kind = "torch";
     if (rc == NB_OK)
         rc = nb_store_index(&s->base, &dup, err); /* JSON keys: no two are equal */
     return rc;
