@@ -12,6 +12,12 @@
 enum { SAMPLES = 4, OUTPUTS = 64, MIN_PAIRS = 256 };
 enum { PART_QZEROS = 1 }; /* of the gptq rows */
 
+/* Code means minus zero points over groups, under three readings. */
+typedef struct nb_zero_test {
+    double sum[3], square[3]; /* by reading: TRUE, FIELD, LEGACY3 (formats.h without WORD, whose inner fields equal FIELD) */
+    size_t n_pairs;           /* (group, output) pairs with spread, whose stored field is neither 0 nor the largest        */
+} nb_zero_test;
+
 static bool is_gptq(const nb_linear *lin)
 {
     return lin->format == &nb_fmt_gptq || lin->format == &nb_fmt_gptq_v2;
@@ -66,8 +72,10 @@ static void add_pairs(const nb_qlin *q, const uint8_t *zeros[3], double *buf, nb
             const double m = sum[g] / count[g];
             if (count[g] < 2 || square[g] / count[g] - m * m <= 0 || zeros[0][at] == 0 || zeros[0][at] == maxq)
                 continue;
-            for (int r = 0; r < 3; r++)
+            for (int r = 0; r < 3; r++) {
                 t->sum[r] += m - zeros[r][at];
+                t->square[r] += (m - zeros[r][at]) * (m - zeros[r][at]);
+            }
             t->n_pairs++;
         }
     }
@@ -104,24 +112,23 @@ static nb_status test_linear(const nb_linear *lin, nb_zero_test *t, nb_err *err)
     return rc;
 }
 
-/* The reading with the smallest mean offset, when it is below 0.35 and all others are above 0.65. */
+/* TRUE or FIELD, whichever has the smaller mean offset, when it is below 0.35 and the other one above 0.65. Misplaced constants shift
+ * some fields up and others down, which the mean hides; there zero points must follow the means far better (formats 8.3). */
 static int decide(const nb_zero_test *t, bool three, double *mean)
 {
-    static const int readings[3] = { NB_ZEROS_TRUE, NB_ZEROS_FIELD, NB_ZEROS_LEGACY3 };
-    int best = 0;
+    const double n = (double)t->n_pairs;
+    const int best = fabs(t->sum[1]) < fabs(t->sum[0]);
 
     if (t->n_pairs < MIN_PAIRS)
         return -1;
-    for (int r = 1; r < (three ? 3 : 2); r++)
-        if (fabs(t->sum[r]) < fabs(t->sum[best]))
-            best = r;
-    *mean = t->sum[best] / (double)t->n_pairs;
-    for (int r = 0; r < (three ? 3 : 2); r++) {
-        const double d = fabs(t->sum[r]) / (double)t->n_pairs;
-        if (!(r == best ? d < 0.35 : d > 0.65))
-            return -1;
+    *mean = t->sum[best] / n;
+    if (three && 4 * t->square[2] < t->square[0] && 4 * t->square[2] < t->square[1] && fabs(t->sum[2]) < 0.35 * n) {
+        *mean = t->sum[2] / n;
+        return NB_ZEROS_LEGACY3;
     }
-    return readings[best];
+    if (!(fabs(t->sum[best]) < 0.35 * n && fabs(t->sum[!best]) > 0.65 * n))
+        return -1;
+    return best ? NB_ZEROS_FIELD : NB_ZEROS_TRUE;
 }
 
 /* Every linear, or SAMPLES of them spread over the model, of the rows gptq and gptq_v2 with tensors that can be read. */
@@ -145,7 +152,7 @@ nb_status nb_zero_convention(const nb_linear *linears, size_t n, nb_zero_verdict
     static const int readings[3] = { NB_ZEROS_TRUE, NB_ZEROS_FIELD, NB_ZEROS_LEGACY3 };
     const nb_linear *some[SAMPLES];
     const size_t m = choose(linears, n, some);
-    nb_zero_test t = { { 0 }, 0 };
+    nb_zero_test t = { 0 };
     bool three = m > 0;
     double mean = 0;
 

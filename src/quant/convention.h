@@ -4,12 +4,6 @@
 
 #include "quant/quant.h"
 
-/* Means of code minus zero point over groups of one linear, under two readings. */
-typedef struct nb_zero_test {
-    double sum[3];  /* by reading: TRUE, FIELD, LEGACY3 (formats.h without WORD, whose inner fields equal FIELD) */
-    size_t n_pairs; /* (group, output) pairs with spread, whose stored field is neither 0 nor the largest        */
-} nb_zero_test;
-
 /* What zero points of GPTQ linears say. */
 typedef struct nb_zero_verdict {
     int reading;  /* NB_ZEROS_TRUE, NB_ZEROS_FIELD, NB_ZEROS_LEGACY3; -1: they do not tell */
