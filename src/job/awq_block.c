@@ -81,6 +81,8 @@ void nb_awq_block_cost(const nb_plan *p, const nb_awq_opts *o, size_t rows, size
     *bytes = nb_capture_bytes(p, rows * len, z.chunk, z.full, z.gram);
     *bytes += 4 * ((uint64_t)rows * len * (z.d * (o->replay_original ? 2 : 1) + z.span + 2) + (uint64_t)z.chunk * (z.d + z.span));
     *bytes += 4 * ((uint64_t)z.group + z.linear) + 8 * (uint64_t)TEST_ROWS * len * z.d;
+    for (int i = 0; i < NB_SLOT_COUNT; i++) /* rows inside the executor, keys and values of a chunk */
+        *bytes += 4 * (uint64_t)p->slot_width[i] * (i == NB_SLOT_QKV ? EXEC_ROWS + z.chunk : EXEC_ROWS);
     for (int r = 0; r < NB_ROLE_COUNT; r++)
         if (p->has_role[r]) {
             size_t n, k;
@@ -92,6 +94,7 @@ void nb_awq_block_cost(const nb_plan *p, const nb_awq_opts *o, size_t rows, size
     for (size_t i = 0; i < n_groups; i++) {
         double span = 0;
         if (!g[i].from_norm) {
+            *bytes += 4 * (uint64_t)g[i].k * g[i].k;
             *macs += t * (double)g[i].k * (double)g[i].k / 2 + NB_AWQ_RATIOS * (double)g[i].n * (double)g[i].k * (double)g[i].k;
             continue;
         }
