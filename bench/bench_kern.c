@@ -1,4 +1,4 @@
-/* bench_kern.c - speed of the 4-bit kernels beside the limits of the machine, one JSON line each.
+/* bench_kern.c - speed of the 4-bit and 8-bit kernels beside the limits of the machine, one JSON line each.
  *
  *   nb_bench_kern [threads [table]]
  *
@@ -26,6 +26,7 @@ typedef struct job {
     nb_act a;
     nb_qlin hub;
     float *x, *y;
+    unsigned bits; /* 4 or 8 */
     uint64_t peak_n;
 } job;
 
@@ -44,7 +45,7 @@ static void gemm_part(void *ctx, size_t begin, size_t end, int thread)
     const job *j = ctx;
 
     (void)thread;
-    j->kern->gemm_q4(&j->w, &j->a, j->y, j->w.n, begin, end);
+    (j->bits == 8 ? j->kern->gemm_q8 : j->kern->gemm_q4)(&j->w, &j->a, j->y, j->w.n, begin, end);
 }
 
 static void pack_part(void *ctx, size_t begin, size_t end, int thread)
@@ -53,7 +54,7 @@ static void pack_part(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t s = begin; s < end; s++)
-        j->kern->pack_q4(&j->w, 0, s * NB_STRIP, &j->hub, NULL);
+        (j->bits == 8 ? j->kern->pack_q8 : j->kern->pack_q4)(&j->w, 0, s * NB_STRIP, &j->hub, NULL);
 }
 
 static void peak_part(void *ctx, size_t begin, size_t end, int thread)
@@ -108,13 +109,14 @@ static void *must(void *p)
 /* A matrix of about `bytes`, packed from one stripe of pseudo-random codes, and activations of m tokens. */
 static void setup(job *j, size_t bytes, size_t k, size_t g, size_t m)
 {
-    const size_t n = (bytes * 2 / k + NB_STRIP - 1) / NB_STRIP * NB_STRIP;
+    const size_t n = (bytes * 8 / j->bits / k + NB_STRIP - 1) / NB_STRIP * NB_STRIP;
     uint32_t s = 1;
 
-    if (!nb_q4_layout(&j->w, n, k, g, false) || nb_qlin_init(&j->hub, NB_STRIP, k, g, 4, NULL) != NB_OK)
+    if (!(j->bits == 8 ? nb_q8_layout : nb_q4_layout)(&j->w, n, k, g, false) ||
+        nb_qlin_init(&j->hub, NB_STRIP, k, g, j->bits, NULL) != NB_OK)
         must(NULL);
     for (size_t i = 0; i < NB_STRIP * k; i++)
-        j->hub.codes[i] = (uint8_t)((s = s * 1664525u + 1013904223u) >> 28);
+        j->hub.codes[i] = (uint8_t)((s = s * 1664525u + 1013904223u) >> (32 - j->bits));
     for (size_t i = 0; i < NB_STRIP * j->hub.n_groups; i++) {
         j->hub.scales[i] = 0.0078125f;
         j->hub.zeros[i] = (uint8_t)(i % 16);
@@ -151,9 +153,9 @@ static void bench_stream(job *j, size_t k, size_t g, size_t m)
         rate[r] = bytes / t_gemm / 1e9;
         read[r] = bytes / t_read / 1e9;
     }
-    printf("{\"bench\":\"q4_stream\",\"table\":\"%s\",\"threads\":%d,\"m\":%zu,\"k\":%zu,\"g\":%zu,\"gb_s\":%.2f,\"read_gb_s\":%.2f,"
+    printf("{\"bench\":\"q%u_stream\",\"table\":\"%s\",\"threads\":%d,\"m\":%zu,\"k\":%zu,\"g\":%zu,\"gb_s\":%.2f,\"read_gb_s\":%.2f,"
            "\"of_read\":%.3f}\n",
-           j->kern->name, nb_pool_threads(j->pool), m, k, g, median(rate), median(read), median(ratio));
+           j->bits, j->kern->name, nb_pool_threads(j->pool), m, k, g, median(rate), median(read), median(ratio));
     fflush(stdout);
     teardown(j);
 }
@@ -172,8 +174,8 @@ static void bench_tiles(job *j, size_t k, size_t g, size_t m, bool vnni)
         top[r] = (double)(j->peak_n * 1024 * threads) / t_peak / 1e9;
         ratio[r] = rate[r] / (top[r] / 2);
     }
-    printf("{\"bench\":\"q4_tiles\",\"table\":\"%s\",\"threads\":%zu,\"m\":%zu,\"k\":%zu,\"g\":%zu,\"gmac_s\":%.1f", j->kern->name, threads,
-           m, k, g, median(rate));
+    printf("{\"bench\":\"q%u_tiles\",\"table\":\"%s\",\"threads\":%zu,\"m\":%zu,\"k\":%zu,\"g\":%zu,\"gmac_s\":%.1f", j->bits,
+           j->kern->name, threads, m, k, g, median(rate));
     if (vnni)
         printf(",\"vpdpbusd_gmac_s\":%.1f,\"of_half_peak\":%.3f", median(top), median(ratio));
     printf("}\n");
@@ -221,12 +223,15 @@ int main(int argc, char **argv)
     }
     if (nb_pool_open(&j.pool, argc > 1 ? atoi(argv[1]) : 0, NULL) != NB_OK)
         must(NULL);
-    for (size_t i = 0; i < NB_LEN(streams); i++)
-        bench_stream(&j, streams[i].k, streams[i].g, 1);
-    for (size_t i = 0; i < NB_LEN(few); i++)
-        bench_stream(&j, 2048, 128, few[i]);
-    for (size_t i = 0; i < NB_LEN(tiles); i++)
-        bench_tiles(&j, 2048, tiles[i].g, tiles[i].m, vnni);
+    for (j.bits = 4; j.bits <= 8; j.bits += 4) {
+        for (size_t i = 0; i < NB_LEN(streams); i++)
+            bench_stream(&j, streams[i].k, streams[i].g, 1);
+        for (size_t i = 0; i < NB_LEN(few); i++)
+            bench_stream(&j, 2048, 128, few[i]);
+        for (size_t i = 0; i < NB_LEN(tiles); i++)
+            bench_tiles(&j, 2048, tiles[i].g, tiles[i].m, vnni);
+    }
+    j.bits = 4;
     bench_pack_and_act(&j);
     nb_pool_close(j.pool);
     return 0;

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/bits.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "job/check.h"
 
@@ -510,6 +511,78 @@ static void test_symmetric(void **state)
     nb_report_free(rep);
 }
 
+static char *read_file(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    char *p = nb_alloc(1 << 20);
+
+    assert_true(f && p);
+    *n = fread(p, 1, 1 << 20, f);
+    fclose(f);
+    return p;
+}
+
+/* A recorded checkpoint with 16 bits of one tensor replaced: what the rules of padded layouts say. */
+static void test_padded(void **state)
+{
+    static const struct {
+        const char *label, *layout, *tensor;
+        size_t at; /* element */
+        uint16_t value;
+        nb_status want;
+        const char *rule, *what;
+    } padded[] = {
+        { "VAL-005 gemv padding", "awq-gemv-gptqmodel", "model.layers.0.self_attn.q_proj.scales", 15, 0x3c00, NB_OK, "VAL-005",
+          "padding groups are not zero; 1 values ignored." },
+        { "VAL-005 gemv_fast padding", "awq-gemv-fast-gptqmodel", "model.layers.0.self_attn.q_proj.qzeros", 128 * 7, 0x8000, NB_OK,
+          "VAL-005", "padding groups are not zero; 1 values ignored." },
+        { "VAL-001 a scale that is not finite", "awq-gemv-gptqmodel", "model.layers.1.mlp.up_proj.scales", 0, 0x7c00, NB_NO, "VAL-001",
+          "1 scales are not finite (first at group 0, output 0)." },
+        { "VAL-011 an offset of no integer", "awq-gemv-fast-gptqmodel", "model.layers.0.mlp.up_proj.qzeros", 5, 0x3c00, NB_NO, "VAL-011",
+          "qzeros is not -scale \xc3\x97 integer for 1 groups; this is not a awq-gemv-fast tensor." },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(padded); i++) {
+        nb_report *rep = nb_report_new();
+        const nb_finding *hit = NULL;
+        nb_check_sum sum;
+        nb_err err = { 0 };
+        nb_json *head = NULL;
+        char dir[128], path[256];
+        size_t n, len;
+        char *p;
+        nb_status rc;
+
+        snprintf(dir, sizeof dir, "%s/padded", scratch);
+        assert_int_equal(mkdir(dir, 0700), 0);
+        snprintf(path, sizeof path, "tests/data/layouts/%s/config.json", padded[i].layout);
+        p = read_file(path, &n);
+        write_file(dir, "config.json", p, n);
+        nb_free(p);
+        write_file(dir, "tokenizer.json", "{}", 2);
+        write_file(dir, "generation_config.json", "{}", 2);
+        snprintf(path, sizeof path, "tests/data/layouts/%s/model.safetensors", padded[i].layout);
+        p = read_file(path, &n);
+        len = (size_t)nb_le64(p);
+        assert_int_equal(nb_json_parse(p + 8, len, "header", 0, &head, NULL), NB_OK);
+        const int64_t off = nb_json_int(nb_json_at(nb_json_get(nb_json_get(head, padded[i].tensor), "data_offsets"), 0), -1);
+        assert_true(off >= 0);
+        nb_put_le16(p + 8 + len + (size_t)off + 2 * padded[i].at, padded[i].value);
+        write_file(dir, "model.safetensors", p, n);
+        nb_free(p);
+        nb_json_free(head);
+        rc = check(dir, NULL, rep, &sum, &err);
+        for (size_t f = 0; f < nb_report_count(rep) && !hit; f++)
+            if (strcmp(nb_report_at(rep, f)->rule, padded[i].rule) == 0)
+                hit = nb_report_at(rep, f);
+        if (rc != padded[i].want || !hit || !strstr(hit->what, padded[i].what))
+            fail_msg("%s: status %d (%s): %s", padded[i].label, (int)rc, err.what, hit ? hit->what : "no finding");
+        remove_dir(dir);
+        nb_report_free(rep);
+    }
+}
+
 /* CF-23: a million entries are bounded work. */
 static void test_long_list(void **state)
 {
@@ -574,8 +647,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),      cmocka_unit_test(test_rows),      cmocka_unit_test(test_symmetric),
-        cmocka_unit_test(test_long_list), cmocka_unit_test(test_container),
+        cmocka_unit_test(test_good),   cmocka_unit_test(test_rows),      cmocka_unit_test(test_symmetric),
+        cmocka_unit_test(test_padded), cmocka_unit_test(test_long_list), cmocka_unit_test(test_container),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
