@@ -6,7 +6,7 @@
 
 enum {
     CHUNK = 64,  /* tokens that share one pass over a strip; their sums fill 16 KB */
-    AHEAD = 4096 /* prefetch this far ahead: half a block of 128 */
+    AHEAD = 2560 /* prefetch this far ahead: 0.90 to 0.98 of read speed for one token, against 0.63 to 0.84 with 4096 */
 };
 
 /* One or two tokens, one block: both planes in registers, so that each line is read once. acc[i] is the high, acc[2 + i] the
