@@ -11,8 +11,8 @@
 #include "job/convert_priv.h"
 #include "tensor/sink.h"
 
-enum { ROWS = 128 };      /* outputs in a work item: a multiple of every stripe, one cache line of AWQ words */
-enum { PIECE = 1 << 20 }; /* bytes of a plain tensor in a work item */
+enum { UNIT = 128, CODES = 1 << 21 }; /* outputs of a stripe are a multiple of every layout's; codes in one stripe */
+enum { PIECE = 1 << 20 };             /* bytes of a plain tensor in a work item */
 
 /* One linear, or one tensor that is copied. */
 typedef struct item {
@@ -38,7 +38,6 @@ typedef struct job {
     item *now;
     void *part[NB_MAX_PARTS]; /* whole packed tensors                                                         */
     uint64_t part_cap[NB_MAX_PARTS];
-    size_t worst_out, worst_group;
     pthread_mutex_t lock; /* guards what follows, print of the item, sum                                      */
     nb_err *err;
     size_t err_at;      /* piece of the recorded error: the first one wins                                  */
@@ -54,6 +53,26 @@ static void job_fail(job *j, const nb_err *e, size_t at)
         j->err_at = at;
     }
     pthread_mutex_unlock(&j->lock);
+}
+
+/* Outputs in a stripe. Wide stripes read and write long pieces of rows; the codes still fit a cache. */
+static size_t stripe_rows(const nb_linear *lin)
+{
+    const size_t rows = CODES / lin->k / UNIT * UNIT;
+
+    return rows ? rows : UNIT;
+}
+
+static size_t n_stripes(const nb_linear *lin)
+{
+    return (lin->n + stripe_rows(lin) - 1) / stripe_rows(lin);
+}
+
+static nb_status init_stripe(nb_qlin *q, const nb_linear *lin, size_t n0, nb_err *err)
+{
+    const size_t rows = stripe_rows(lin);
+
+    return nb_qlin_init(q, lin->n - n0 < rows ? lin->n - n0 : rows, lin->k, lin->g, lin->spec.bits, err);
 }
 
 /* ---- what the target will say ---------------------------------------------------------------------------------- */
@@ -80,9 +99,9 @@ static nb_status is_symmetric(const nb_linear *lin, bool *out, nb_err *err)
     nb_status rc = NB_OK;
 
     *out = true;
-    for (size_t n0 = 0; n0 < lin->n && *out && rc == NB_OK; n0 += ROWS) {
+    for (size_t n0 = 0; n0 < lin->n && *out && rc == NB_OK; n0 += stripe_rows(lin)) {
         nb_qlin q = { 0 };
-        rc = nb_qlin_init(&q, lin->n - n0 < ROWS ? lin->n - n0 : ROWS, lin->k, lin->g, lin->spec.bits, err);
+        rc = init_stripe(&q, lin, n0, err);
         if (rc == NB_OK)
             rc = lin->format->unpack(lin, n0, &q, err);
         for (size_t i = 0; rc == NB_OK && i < q.n * q.n_groups; i++)
@@ -338,14 +357,33 @@ static void stripes(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t c = begin; c < end; c++) {
-        const size_t n0 = c * ROWS;
+        const size_t n0 = c * stripe_rows(lin);
         nb_qlin q = { 0 };
         nb_err e = { 0 };
-        nb_status rc = nb_qlin_init(&q, lin->n - n0 < ROWS ? lin->n - n0 : ROWS, lin->k, lin->g, lin->spec.bits, &e);
+        nb_status rc = init_stripe(&q, lin, n0, &e);
         if (rc == NB_OK)
             rc = stripe(j, n0, &q, &e);
         nb_qlin_clear(&q);
         if (rc != NB_OK)
+            job_fail(j, &e, c);
+    }
+}
+
+/* Pieces of the packed parts, one part after the other. */
+static void write_pieces(void *ctx, size_t begin, size_t end, int thread)
+{
+    job *j = ctx;
+
+    (void)thread;
+    for (size_t c = begin; c < end; c++) {
+        size_t p = 0, at = c;
+        uint64_t off, n;
+        nb_err e = { 0 };
+        while (at >= (j->now->bytes[p] + PIECE - 1) / PIECE)
+            at -= (size_t)((j->now->bytes[p++] + PIECE - 1) / PIECE);
+        off = (uint64_t)at * PIECE;
+        n = j->now->bytes[p] - off < PIECE ? j->now->bytes[p] - off : PIECE;
+        if (nb_sink_write(j->sink, j->now->names[p], off, (const char *)j->part[p] + off, n, &e) != NB_OK)
             job_fail(j, &e, c);
     }
 }
@@ -363,7 +401,7 @@ static nb_status write_linear(job *j, item *it)
         else
             memset(j->part[p], 0, (size_t)it->bytes[p]);
     }
-    nb_parallel_for(j->o->pool, (lin->n + ROWS - 1) / ROWS, 1, stripes, j);
+    nb_parallel_for(j->o->pool, n_stripes(lin), 1, stripes, j);
     if (j->err_at != SIZE_MAX)
         rc = j->err->code;
     else if (j->n_rounded && !j->o->lossy)
@@ -372,9 +410,13 @@ static nb_status write_linear(job *j, item *it)
                     "%" PRIu64 " of %zu scales change when stored as %s (max relative change %.1e). \xe2\x86\x92 Keep %s, or pass --lossy.",
                     j->n_rounded, lin->n * ((lin->k + lin->g - 1) / lin->g), nb_dtype_info(it->spec.scale_dtype)->torch, j->max_rel,
                     nb_dtype_info(lin->spec.scale_dtype)->torch);
-    for (size_t p = 0; p < NB_MAX_PARTS && rc == NB_OK; p++)
-        if (it->names[p])
-            rc = nb_sink_write(j->sink, it->names[p], 0, j->part[p], it->bytes[p], j->err);
+    if (rc == NB_OK) {
+        size_t n = 0;
+        for (size_t p = 0; p < NB_MAX_PARTS; p++)
+            n += (size_t)((it->bytes[p] + PIECE - 1) / PIECE);
+        nb_parallel_for(j->o->pool, n, 1, write_pieces, j);
+        rc = j->err_at == SIZE_MAX ? NB_OK : j->err->code;
+    }
     memcpy(j->part, all, sizeof all);
     for (size_t p = 0; p < NB_MAX_PARTS; p++)
         if (lin->parts[p])
@@ -545,11 +587,11 @@ static void check_stripes(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t c = begin; c < end; c++) {
-        const size_t n0 = c * ROWS;
+        const size_t n0 = c * stripe_rows(lin);
         nb_qlin q = { 0 };
         nb_err e = { 0 };
         uint64_t print = 0;
-        nb_status rc = nb_qlin_init(&q, lin->n - n0 < ROWS ? lin->n - n0 : ROWS, lin->k, lin->g, lin->spec.bits, &e);
+        nb_status rc = init_stripe(&q, lin, n0, &e);
         if (rc == NB_OK)
             rc = lin->format->unpack(lin, n0, &q, &e);
         if (rc == NB_OK)
@@ -597,7 +639,7 @@ static nb_status check_item(job *j, item *it)
         back.lin = nb_scan_find(&j->in.scan, was->prefix);
         if (!back.lin || back.lin->n != was->n || back.lin->k != was->k || back.lin->g != was->g || back.lin->spec.bits != was->spec.bits)
             return differs(j, was->prefix, "the linear that was written has other sizes");
-        nb_parallel_for(j->o->pool, (was->n + ROWS - 1) / ROWS, 1, check_stripes, j);
+        nb_parallel_for(j->o->pool, n_stripes(back.lin), 1, check_stripes, j);
         for (size_t p = 0; p < NB_MAX_PARTS; p++)
             if (back.lin->parts[p])
                 nb_store_drop(j->in.store, back.lin->parts[p]);
@@ -672,6 +714,10 @@ static nb_status relayout(job *j, const char *in, nb_outdir *out)
         rc = nb_store_still(j->in.store, err);
     nb_sink_close(j->sink);
     j->sink = NULL;
+    for (size_t p = 0; p < NB_MAX_PARTS; p++) {
+        nb_free(j->part[p]);
+        j->part[p] = NULL;
+    }
     if (rc == NB_OK && !j->o->no_verify)
         j->sum->verified = (rc = verify(j, out)) == NB_OK;
     return rc;
