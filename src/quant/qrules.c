@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "quant/rx.h"
 
-enum { MAX_WORK = 1 << 30 }; /* steps of patterns over all modules of a model: seconds */
+enum { MAX_WORK = 1 << 28 }; /* steps of patterns over all modules of a model: below a second */
 
 typedef struct rule {
     const char *entry;    /* as written                                      */
