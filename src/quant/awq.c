@@ -48,10 +48,9 @@ nb_status nb_awq_check_stripe(const nb_linear *lin, size_t n0, const nb_qlin *q,
 {
     const size_t unit = lin->format->stripe;
 
-    if (n0 % unit == 0 && n0 <= lin->n && q->n <= lin->n - n0 && (q->n % unit == 0 || n0 + q->n == lin->n) && q->k == lin->k &&
-        q->g == lin->g)
-        return NB_OK;
-    return nb_fail(err, NB_EARG, "arg.stripe", "", "outputs %zu .. %zu are no stripe of a linear with %zu outputs", n0, n0 + q->n, lin->n);
+    if (n0 % unit || (q->n % unit && n0 + q->n != lin->n))
+        return nb_fail(err, NB_EARG, "arg.stripe", "", "outputs %zu .. %zu do not fall on stripes of %zu", n0, n0 + q->n, unit);
+    return nb_check_stripe(lin, n0, q, err);
 }
 
 nb_status nb_awq_check_pack(const nb_qlin *q, size_t n0, size_t n, unsigned bits, nb_err *err)
