@@ -37,11 +37,11 @@ PY
 
 case $model in
 pemberley-4m)
-    src=models/pemberley-4m group=128 calib=models/pemberley-4m/calib.txt text=models/pemberley-4m/eval.txt
+    src=models/pemberley-4m group=128 rows=64
     ;;
 smollm2)
     fetch_smollm2
-    src=$out/smollm2-f16 group=64 calib=models/pemberley-4m/calib.txt text=models/pemberley-4m/eval.txt
+    src=$out/smollm2-f16 group=64 rows=16
     ;;
 *)
     echo "MODEL is pemberley-4m or smollm2" >&2
@@ -49,12 +49,13 @@ smollm2)
     ;;
 esac
 
+calib=models/pemberley-4m/calib.txt
+text=models/pemberley-4m/eval.txt
 awq=$out/$model-awq-g$group
 step inspect "$src"
-step quantize "$src" --method awq --bits 4 --group-size "$group" --calib "$calib" -o "$awq" --force
+step quantize "$src" --method awq --bits 4 --group-size "$group" --calib "$calib" --calib-rows "$rows" --calib-len 256 -o "$awq" --force
 step check "$awq"
-step eval "$src" --text "$text"
-step eval "$awq" --text "$text" --ref "$src"
+step eval "$awq" --text "$text" --window 256 --ref "$src"
 if [ "$model" = smollm2 ]; then
     step run "$awq" "What is the capital of France?" --temperature 0 --max-tokens 40
 else

@@ -18,11 +18,12 @@ static void on_plan(void *user, const nb_quantize_plan *p)
     const view *v = user;
     char a[32], b[32], c[32], d[32];
 
-    nb_cli_note(v->cli, "plan: %s, 4 bits, %s, %s", p->method == NB_QUANT_AWQ ? "AWQ" : "RTN", v->o->sym ? "symmetric" : "asymmetric",
-                v->o->group_size < 0 ? "one group per output" : "");
+    nb_cli_note(v->cli, "plan: %s, 4 bits, %s", p->method == NB_QUANT_AWQ ? "AWQ" : "RTN", v->o->sym ? "symmetric" : "asymmetric");
     nb_cli_note(v->cli, "  linears      %zu in %zu layers, %.1f M weights", p->modules, p->layers, (double)p->params / 1e6);
     if (v->o->group_size > 0)
         nb_cli_note(v->cli, "  groups       %lld inputs", (long long)v->o->group_size);
+    else
+        nb_cli_note(v->cli, "  groups       one per output");
     if (p->method == NB_QUANT_AWQ)
         nb_cli_note(v->cli, "  calibration  %zu rows of %zu tokens", p->rows, p->len);
     nb_cli_note(v->cli, "  size         %s -> %s", nb_human_bytes(a, sizeof a, p->in_bytes), nb_human_bytes(b, sizeof b, p->out_bytes));
