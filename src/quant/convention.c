@@ -199,3 +199,140 @@ void nb_zero_wraps(const nb_linear *lin, uint64_t *n_wrapped, uint64_t *n_over)
         *n_over += run > 1; /* the run reaches the highest field */
     }
 }
+
+/* ---- order ---------------------------------------------------------------------------------------------------- */
+
+const uint8_t *nb_order_other(const nb_linear *lin, size_t *period)
+{
+    static const uint8_t nibbles[8] = { 0, 2, 4, 6, 1, 3, 5, 7 }, bytes[4] = { 0, 2, 1, 3 };
+
+    if (lin->format != &nb_fmt_awq_gemm || (lin->spec.bits != 4 && lin->spec.bits != 8))
+        return NULL;
+    *period = lin->spec.bits == 4 ? 8 : 4;
+    return lin->spec.bits == 4 ? nibbles : bytes;
+}
+
+/* Statistics of a stripe: [n][gn] each. */
+typedef struct stripe_stats {
+    size_t n, gn;
+    double *mean, *zero, *log_dev, *log_scale;
+    double *row, *col; /* [n], [gn] */
+} stripe_stats;
+
+/* Variance of a(n, g) + b(other(n), g), both centred over outputs and over groups. */
+static double centred_variance(const stripe_stats *s, const double *a, const double *b, const uint8_t *order, size_t period,
+                               bool transposed)
+{
+    double grand = 0, sum = 0;
+
+    memset(s->row, 0, s->n * sizeof *s->row);
+    memset(s->col, 0, s->gn * sizeof *s->col);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t n = 0; n < s->n; n++) {
+            const size_t from = order ? n / period * period + order[n % period] : n;
+            for (size_t g = 0; g < s->gn; g++) {
+                const double v = b[from * s->gn + g] + (transposed ? a[g * s->gn + n] : a[n * s->gn + g]);
+                if (pass == 0) {
+                    s->row[n] += v / (double)s->gn;
+                    s->col[g] += v / (double)s->n;
+                    grand += v / (double)(s->n * s->gn);
+                } else {
+                    const double c = v - s->row[n] - s->col[g] + grand;
+                    sum += c * c;
+                }
+            }
+        }
+    return sum / (double)(s->n * s->gn);
+}
+
+/* Plain variance of mean - zero, zero points taken from another column. */
+static double zero_variance(const stripe_stats *s, const uint8_t *order, size_t period)
+{
+    double sum = 0, square = 0;
+    const double count = (double)(s->n * s->gn);
+
+    for (size_t n = 0; n < s->n; n++) {
+        const size_t from = order ? n / period * period + order[n % period] : n;
+        for (size_t g = 0; g < s->gn; g++) {
+            const double d = s->mean[n * s->gn + g] - s->zero[from * s->gn + g];
+            sum += d;
+            square += d * d;
+        }
+    }
+    return square / count - sum / count * (sum / count);
+}
+
+/* Fill s from q; outputs are kept in whole blocks of `period` and only where every group has spread and a scale. */
+static void fill_stats(stripe_stats *s, const nb_qlin *q, size_t period, nb_order_test *t)
+{
+    const unsigned half = 1u << (q->bits - 1), maxq = 2 * half - 1;
+    double *sum = s->row + q->n, *square = sum + q->n_groups, *count = square + q->n_groups;
+
+    s->n = 0;
+    for (size_t o = 0; o < q->n; o++) {
+        bool usable = true;
+        double *mean = s->mean + s->n * s->gn, *zero = s->zero + s->n * s->gn;
+        group_means(q, o, sum, square, count);
+        for (size_t g = 0; g < s->gn; g++) {
+            const size_t at = o * q->n_groups + g;
+            const double m = sum[g] / count[g], var = square[g] / count[g] - m * m, sc = fabs((double)q->scales[at]);
+            const double d = m - q->zeros[at];
+            usable = usable && var > 1e-6 && sc > 0 && isfinite(sc);
+            mean[g] = m;
+            zero[g] = q->zeros[at];
+            s->log_dev[s->n * s->gn + g] = log(var > 1e-6 ? sqrt(var) : 1);
+            s->log_scale[s->n * s->gn + g] = log(sc > 0 && isfinite(sc) ? sc : 1);
+            if (var > 1e-6 && q->zeros[at] > 0 && q->zeros[at] < maxq && q->scales[at] > 0) {
+                t->offset += d;
+                t->n_pairs++;
+                t->n_over += d > 0.5;
+                t->n_under += d < -0.5;
+            }
+        }
+        s->n += usable;
+        if ((o + 1) % period == 0) /* a block with an unusable output is dropped as a whole */
+            s->n = s->n / period * period;
+    }
+    s->n = s->n / period * period;
+    for (size_t i = 0; i < q->n * q->k; i++)
+        t->reach += fabs((double)q->codes[i] - half) / (2.0 * half);
+    t->n_codes += q->n * q->k;
+}
+
+nb_status nb_order_add(const nb_linear *lin, nb_order_test *t, nb_err *err)
+{
+    const size_t n = lin->n < 256 ? lin->n : 256, gn = lin->k / lin->g + (lin->k % lin->g != 0), cells = n * gn;
+    size_t period = 8;
+    const uint8_t *order = nb_order_other(lin, &period);
+    stripe_stats s = { .gn = gn };
+    nb_qlin q = { 0 };
+    double *mem = nb_alloc_array(4 * cells + n + 4 * gn, sizeof *mem);
+    nb_status rc = mem ? nb_qlin_init(&q, n, lin->k, lin->g, lin->spec.bits, err) : nb_enomem(err, "the test of orders");
+
+    if (rc == NB_OK)
+        rc = lin->format->unpack(lin, 0, &q, err);
+    if (rc == NB_OK) {
+        s.mean = mem;
+        s.zero = mem + cells;
+        s.log_dev = mem + 2 * cells;
+        s.log_scale = mem + 3 * cells;
+        s.row = mem + 4 * cells;
+        s.col = s.row + n + 3 * gn;
+        fill_stats(&s, &q, period, t);
+        if (s.n >= 2 * period && gn >= 2) {
+            t->n_linears++;
+            t->spread[0] += centred_variance(&s, s.log_scale, s.log_dev, NULL, 1, false);
+            t->zero_spread[0] += zero_variance(&s, NULL, 1);
+            t->spread[1] += centred_variance(&s, s.log_scale, s.log_dev, order, period, false);
+            t->zero_spread[1] += zero_variance(&s, order, period);
+            if (s.n == gn && lin->n == gn) {
+                t->n_square++;
+                t->square[0] += centred_variance(&s, s.log_scale, s.log_dev, NULL, 1, false);
+                t->square[1] += centred_variance(&s, s.log_scale, s.log_dev, NULL, 1, true);
+            }
+        }
+    }
+    nb_qlin_clear(&q);
+    nb_free(mem);
+    return rc;
+}

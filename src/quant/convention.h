@@ -1,4 +1,4 @@
-/* convention.h - what stored zero points themselves say about how they were stored (formats 8.1). */
+/* convention.h - what stored values themselves say about how they were stored (formats 8). */
 #ifndef NB_QUANT_CONVENTION_H
 #define NB_QUANT_CONVENTION_H
 
@@ -17,5 +17,24 @@ nb_status nb_zero_convention(const nb_linear *linears, size_t n, nb_zero_verdict
 /* Stored fields of a v1 linear that are all ones: zero points of 0 from which 1 was subtracted; and of these the ones whose higher
  * fields in the word are all ones too, which is how AutoGPTQ overwrote them (formats 3.10, 8.5). 0 for other linears. */
 void nb_zero_wraps(const nb_linear *lin, uint64_t *n_wrapped, uint64_t *n_over);
+
+/* How well codes, zero points and scales of linears fit each other, as declared and in other ways (formats 8.1 to 8.3). Zeroed at
+ * first; sums over linears. */
+typedef struct nb_order_test {
+    size_t n_linears;                /* of more than one group                                                                   */
+    double spread[2];                /* variance of centred ln(scale) + ln(deviation): as declared, columns in the other order    */
+    double zero_spread[2];           /* variance of code mean - zero point: as declared, zero points in the other order           */
+    size_t n_square;                 /* linears with as many groups as outputs                                                    */
+    double square[2];                /* spread of these: as declared, scales transposed                                           */
+    double offset;                   /* sum of code mean - zero point over n_pairs (group, output) pairs                          */
+    size_t n_pairs, n_over, n_under; /* pairs; those above +0.5, below -0.5                                              */
+    double reach;                    /* sum of |code - middle| / 2^bits over n_codes codes                                        */
+    size_t n_codes;
+} nb_order_test;
+
+/* The other order of columns inside a word that files of this layout were seen in: the permutation of `*period` columns, or NULL. */
+const uint8_t *nb_order_other(const nb_linear *lin, size_t *period);
+/* Add one linear: at most 256 of its outputs. */
+nb_status nb_order_add(const nb_linear *lin, nb_order_test *t, nb_err *err);
 
 #endif

@@ -1,4 +1,5 @@
 nb_test(job test_check.c)
+nb_test(job test_check_order.c)
 nb_test(job test_dump.c)
 nb_test(job test_convert.c)
 nb_test(job test_groups.c)

@@ -1,0 +1,81 @@
+/* check_order.c - statistics of decoded values against the declared layout: ORD-001 to ORD-004, ORD-008, ORD-009 (formats 7.6, 8).
+ *
+ * Sums over a sample of linears of the whole model; nothing is decided on one tensor alone. */
+#include <math.h>
+#include <string.h>
+
+#include "job/check_priv.h"
+#include "quant/convention.h"
+
+enum { SAMPLES = 24, MIN_PAIRS = 256, MIN_CODES = 4096 };
+
+static nb_status hit_order(nb_checker *c, const nb_linear *lin, const nb_order_test *t, bool *told, nb_err *err)
+{
+    const char *file = lin->parts[0]->file, *name = lin->parts[0]->name;
+
+    *told = t->n_linears >= 2 && t->spread[1] > 0 && t->spread[0] >= 1.4 * t->spread[1];
+    if (!*told)
+        return NB_OK;
+    if (lin->spec.bits == 8)
+        return nb_rule_hit(c->report, err, "ORD-008", file, name,
+                           "8-bit codes look interleaved; this layout has no public writer. Please report the producer.");
+    return nb_rule_hit(
+        c->report, err, "ORD-001", file, name,
+        "The nibbles of qweight are in 0,1,2,3,4,5,6,7 order; awq-gemm stores output columns as 0,2,4,6,1,3,5,7. Reading it as "
+        "declared would shuffle every group of 8 outputs.");
+}
+
+/* Zero points: packed in another order than the codes, or one too small or too large. */
+static nb_status hit_zeros(nb_checker *c, const nb_linear *lin, const nb_order_test *t, bool shuffled, nb_err *err)
+{
+    const char *file = lin->parts[0]->file;
+    const double mean = t->n_pairs ? t->offset / (double)t->n_pairs : 0;
+    const double share = t->n_pairs ? 100.0 * (double)(mean > 0 ? t->n_over : t->n_under) / (double)t->n_pairs : 0;
+
+    if (!shuffled && t->n_linears >= 2 && t->zero_spread[1] > 0 && t->zero_spread[0] >= 2.5 * t->zero_spread[1])
+        return nb_rule_hit(c->report, err, "ORD-004", file, lin->prefix, "qzeros and qweight of %s use different nibble orders.",
+                           lin->prefix);
+    if (strcmp(lin->format->method, "awq") != 0 || lin->spec.bits > 4 || t->n_pairs < MIN_PAIRS ||
+        !(fabs(mean) > 0.65 && fabs(mean) < 1.35))
+        return NB_OK;
+    return nb_rule_hit(
+        c->report, err, "ORD-002", file, lin->prefix,
+        "Zero points appear to be stored %s: the decoded weights of %.0f%% of groups average %+.2f steps instead of about 0. "
+        "AWQ stores the value that is subtracted, without adding or removing 1.",
+        mean > 0 ? "-1" : "+1", share, mean);
+}
+
+nb_status nb_check_order(nb_checker *c, nb_err *err)
+{
+    const size_t n = c->scan.n_linears, step = n > SAMPLES ? n / SAMPLES : 1;
+    const nb_linear *first = NULL;
+    nb_order_test t = { 0 };
+    bool shuffled = false;
+    nb_status rc = NB_OK;
+
+    for (size_t i = 0; rc == NB_OK && i < n; i += step) {
+        const nb_linear *lin = &c->scan.linears[i];
+        bool plain = true; /* of the kind that the first one is */
+        for (size_t p = 0; p < NB_MAX_PARTS; p++)
+            plain = plain && (!lin->parts[p] || lin->parts[p]->data);
+        if (!plain || (first && (lin->format != first->format || lin->spec.bits != first->spec.bits)))
+            continue;
+        first = first ? first : lin;
+        rc = nb_order_add(lin, &t, err);
+        if (rc != NB_OK && rc != NB_ENOMEM) { /* values that cannot be decoded are told elsewhere */
+            nb_err_clear(err);
+            return NB_OK;
+        }
+    }
+    if (rc != NB_OK || !first)
+        return rc;
+    if ((rc = hit_order(c, first, &t, &shuffled, err)) != NB_OK || (rc = hit_zeros(c, first, &t, shuffled, err)) != NB_OK)
+        return rc;
+    if (t.n_square >= 2 && t.square[1] > 0 && t.square[0] >= 1.4 * t.square[1] &&
+        (rc = nb_rule_hit(c->report, err, "ORD-003", first->parts[0]->file, first->prefix, "scales appear to be transposed.")) != NB_OK)
+        return rc;
+    if (first->spec.bits >= 3 && t.n_codes >= MIN_CODES && t.reach > 0.29 * (double)t.n_codes)
+        return nb_rule_hit(c->report, err, "ORD-009", first->parts[0]->file, first->prefix,
+                           "Codes look signed; %s stores codes with an offset of %u.", first->format->name, 1u << (first->spec.bits - 1));
+    return NB_OK;
+}
