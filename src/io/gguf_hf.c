@@ -253,54 +253,6 @@ nb_status nb_gguf_config(const nb_store *store, nb_json **out, nb_err *err)
 
 /* ---- tokenizer.json ---- */
 
-#define TAIL   " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define LLAMA3 "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" TAIL
-#define QWEN2  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" TAIL
-#define UPPER  "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER  "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define SHORT  "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-#define SLASH  " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define ONE    "[^\\r\\n\\p{L}\\p{N}]?"
-#define O200K  ONE UPPER "*" LOWER "+" SHORT "|" ONE UPPER "+" LOWER "*" SHORT "|\\p{N}{1,3}|" SLASH
-#define TEKKEN ONE UPPER "*" LOWER "+|" ONE UPPER "+" LOWER "*|\\p{N}|" SLASH
-#define DEEPSEEK                                                                                                                           \
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|"            \
-    "\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
-
-/* How a tokenizer.ggml.pre name splits text. */
-typedef struct pre_row {
-    const char *names;    /* blank-separated                              */
-    const char *split[3]; /* regular expressions; none: the GPT-2 pattern */
-    bool digits;          /* every digit alone, first                     */
-    bool nfc, ignore_merges;
-} pre_row;
-
-static const pre_row pres[] = {
-    { .names = "gpt-2 phi-2 mpt olmo jais gigachat mellum" },
-    { .names = "smollm starcoder refact command-r codeshell exaone minerva-7b", .digits = true },
-    { .names = "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2 glm4", .split = { LLAMA3 }, .ignore_merges = true },
-    { .names = "dbrx smaug-bpe chatglm-bpe", .split = { LLAMA3 } },
-    { .names = "qwen2 megrez deepseek-r1-qwen", .split = { QWEN2 }, .nfc = true },
-    { .names = "stablelm2", .split = { QWEN2 } },
-    { .names = "gpt-4o llama4", .split = { O200K } },
-    { .names = "tekken", .split = { TEKKEN }, .ignore_merges = true },
-    { .names = "deepseek-v3",
-      .split = { "\\p{N}{1,3}", "[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f\xe3\x82\xa0-\xe3\x83\xbf]+", DEEPSEEK } },
-};
-
-static const pre_row *find_pre(const char *name)
-{
-    const size_t n = strlen(name);
-
-    for (size_t i = 0; i < NB_LEN(pres) && n > 0; i++) {
-        for (const char *p = pres[i].names; (p = strstr(p, name)) != NULL; p += n) {
-            if ((p == pres[i].names || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0'))
-                return &pres[i];
-        }
-    }
-    return NULL;
-}
-
 static nb_json *byte_level(bool regex)
 {
     nb_json *o = nb_json_new_obj();
@@ -312,7 +264,7 @@ static nb_json *byte_level(bool regex)
     return NULL;
 }
 
-static nb_json *pre_tokenizer(const pre_row *row)
+static nb_json *pre_tokenizer(const nb_gguf_pre *row)
 {
     nb_json *o = nb_json_new_obj(), *list = nb_json_new_arr();
     bool ok = nb_json_set(o, "pretokenizers", list); /* parts hang on the tree before they are filled: one free then does */
@@ -387,7 +339,7 @@ static nb_json *post_processor(const char *bos, int64_t bos_id, const char *eos,
 /* Everything tokenizer.ggml.* says, checked. */
 typedef struct vocab {
     const nb_json *tokens, *types, *merges, *chat;
-    const pre_row *pre;
+    const nb_gguf_pre *pre;
     special_ids ids;
     bool add_bos, add_eos;
 } vocab;
@@ -433,7 +385,7 @@ static nb_status read_vocab(const nb_store *s, vocab *v, nb_err *err)
     if (rc != NB_OK)
         return rc;
     name = nb_json_str(pre, "");
-    v->pre = find_pre(name);
+    v->pre = nb_gguf_pre_named(name);
     if (!v->pre)
         return nb_fail(err, NB_EUNSUPPORTED, "gguf.tokenizer", "", "pre-tokenizer \"%s\" is not known",
                        nb_esc(esc, sizeof esc, name, strlen(name)));
@@ -443,7 +395,7 @@ static nb_status read_vocab(const nb_store *s, vocab *v, nb_err *err)
     if (rc == NB_OK)
         rc = check_strings(v->merges, "tokenizer.ggml.merges", err);
     /* llama.cpp adds BOS for this family unless the file says otherwise */
-    v->add_bos = v->pre->split[0] && strcmp(v->pre->split[0], LLAMA3) == 0 && v->pre->ignore_merges && strcmp(name, "glm4") != 0;
+    v->add_bos = v->pre->bos && strcmp(name, "glm4") != 0;
     if (rc == NB_OK)
         rc = nb_gguf_get(s, "tokenizer.ggml.add_bos_token", NB_JBOOL, false, &flag, err);
     if (rc == NB_OK)

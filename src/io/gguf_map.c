@@ -36,6 +36,15 @@ nb_status nb_gguf_arch_of(const nb_store *s, const nb_gguf_arch **out, nb_err *e
                    nb_esc(esc, sizeof esc, nb_json_str(v, ""), nb_json_str_len(v)));
 }
 
+const nb_gguf_arch *nb_gguf_arch_named(const char *model_type)
+{
+    for (size_t i = 0; i < NB_LEN(archs); i++) {
+        if (strcmp(model_type, archs[i].model_type) == 0)
+            return &archs[i];
+    }
+    return NULL;
+}
+
 nb_status nb_gguf_get(const nb_store *s, const char *key, nb_json_type type, bool needed, const nb_json **out, nb_err *err)
 {
     static const char *const names[] = { "nothing", "a true/false value", "an integer", "a number", "a string", "an array", "an object" };
@@ -82,24 +91,31 @@ nb_status nb_gguf_int(const nb_store *s, const char *key, int64_t dflt, int64_t 
 
 typedef struct name_row {
     const char *gguf, *hf;
-    enum { PLAIN, ROPE_Q, ROPE_K } order;
+    nb_gguf_order order;
 } name_row;
 
 static const name_row tops[] = {
-    { "token_embd.weight", "model.embed_tokens.weight", PLAIN },
-    { "output_norm.weight", "model.norm.weight", PLAIN },
-    { "output.weight", "lm_head.weight", PLAIN },
+    { "token_embd.weight", "model.embed_tokens.weight", NB_GGUF_PLAIN },
+    { "output_norm.weight", "model.norm.weight", NB_GGUF_PLAIN },
+    { "output.weight", "lm_head.weight", NB_GGUF_PLAIN },
 };
 /* The first nine every layer must have. */
 enum { N_NEEDED = 9 };
 static const name_row layers[] = {
-    { "attn_norm.weight", "input_layernorm.weight", PLAIN },    { "attn_q.weight", "self_attn.q_proj.weight", ROPE_Q },
-    { "attn_k.weight", "self_attn.k_proj.weight", ROPE_K },     { "attn_v.weight", "self_attn.v_proj.weight", PLAIN },
-    { "attn_output.weight", "self_attn.o_proj.weight", PLAIN }, { "ffn_norm.weight", "post_attention_layernorm.weight", PLAIN },
-    { "ffn_gate.weight", "mlp.gate_proj.weight", PLAIN },       { "ffn_up.weight", "mlp.up_proj.weight", PLAIN },
-    { "ffn_down.weight", "mlp.down_proj.weight", PLAIN },       { "attn_q.bias", "self_attn.q_proj.bias", ROPE_Q },
-    { "attn_k.bias", "self_attn.k_proj.bias", ROPE_K },         { "attn_v.bias", "self_attn.v_proj.bias", PLAIN },
-    { "attn_q_norm.weight", "self_attn.q_norm.weight", PLAIN }, { "attn_k_norm.weight", "self_attn.k_norm.weight", PLAIN },
+    { "attn_norm.weight", "input_layernorm.weight", NB_GGUF_PLAIN },
+    { "attn_q.weight", "self_attn.q_proj.weight", NB_GGUF_ROPE_Q },
+    { "attn_k.weight", "self_attn.k_proj.weight", NB_GGUF_ROPE_K },
+    { "attn_v.weight", "self_attn.v_proj.weight", NB_GGUF_PLAIN },
+    { "attn_output.weight", "self_attn.o_proj.weight", NB_GGUF_PLAIN },
+    { "ffn_norm.weight", "post_attention_layernorm.weight", NB_GGUF_PLAIN },
+    { "ffn_gate.weight", "mlp.gate_proj.weight", NB_GGUF_PLAIN },
+    { "ffn_up.weight", "mlp.up_proj.weight", NB_GGUF_PLAIN },
+    { "ffn_down.weight", "mlp.down_proj.weight", NB_GGUF_PLAIN },
+    { "attn_q.bias", "self_attn.q_proj.bias", NB_GGUF_ROPE_Q },
+    { "attn_k.bias", "self_attn.k_proj.bias", NB_GGUF_ROPE_K },
+    { "attn_v.bias", "self_attn.v_proj.bias", NB_GGUF_PLAIN },
+    { "attn_q_norm.weight", "self_attn.q_norm.weight", NB_GGUF_PLAIN },
+    { "attn_k_norm.weight", "self_attn.k_norm.weight", NB_GGUF_PLAIN },
 };
 
 typedef struct hf_store {
@@ -189,6 +205,29 @@ static bool row_fits(const nb_gguf_arch *arch, const name_row *row)
     return true;
 }
 
+bool nb_gguf_name_of(const nb_gguf_arch *arch, const char *hf, char *out, size_t cap, nb_gguf_order *order)
+{
+    char *end;
+    unsigned long layer;
+    int n = -1;
+
+    *order = NB_GGUF_PLAIN;
+    for (size_t i = 0; i < NB_LEN(tops); i++) {
+        if (strcmp(hf, tops[i].hf) == 0)
+            n = snprintf(out, cap, "%s", tops[i].gguf);
+    }
+    if (strncmp(hf, "model.layers.", 13) == 0 && hf[13] >= '0' && hf[13] <= '9') {
+        layer = strtoul(hf + 13, &end, 10);
+        for (size_t i = 0; i < NB_LEN(layers) && *end == '.' && layer < 4096; i++) {
+            if (strcmp(end + 1, layers[i].hf) != 0 || !row_fits(arch, &layers[i]))
+                continue;
+            n = snprintf(out, cap, "blk.%lu.%s", layer, layers[i].gguf);
+            *order = arch->interleaved ? layers[i].order : NB_GGUF_PLAIN;
+        }
+    }
+    return n > 0 && (size_t)n < cap;
+}
+
 static nb_status unknown(hf_store *s, const char *name, int64_t layer, nb_err *err)
 {
     if (layer < 0) { /* rope_freqs.weight is part of the configuration; odd layer numbers are nobody's (GG-20) */
@@ -233,7 +272,7 @@ static nb_status map_tensors(hf_store *s, const nb_gguf_arch *arch, int64_t n_la
         views[at].name_len = strlen(name);
         views[at].index = at;
         s->from[at] = i;
-        if (arch->interleaved && row->order != PLAIN) {
+        if (arch->interleaved && row->order != NB_GGUF_PLAIN) {
             const uint64_t h = (uint64_t)heads[row->order];
             if (t->rank < 1 || t->rank > 2 || t->shape[0] % (2 * h) != 0) {
                 nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "", "%llu rows are not %llu heads of an even size",
@@ -292,9 +331,9 @@ nb_status nb_gguf_hf_open(const char *path, nb_store **out, nb_err *err)
     if (rc == NB_OK)
         rc = nb_gguf_int(s->gguf, "%s.block_count", -1, 1, 4096, &n_layers, err);
     if (rc == NB_OK)
-        rc = nb_gguf_int(s->gguf, "%s.attention.head_count", -1, 1, 4096, &heads[ROPE_Q], err);
+        rc = nb_gguf_int(s->gguf, "%s.attention.head_count", -1, 1, 4096, &heads[NB_GGUF_ROPE_Q], err);
     if (rc == NB_OK)
-        rc = nb_gguf_int(s->gguf, "%s.attention.head_count_kv", heads[ROPE_Q], 1, 4096, &heads[ROPE_K], err);
+        rc = nb_gguf_int(s->gguf, "%s.attention.head_count_kv", heads[NB_GGUF_ROPE_Q], 1, 4096, &heads[NB_GGUF_ROPE_K], err);
     if (rc == NB_OK)
         rc = map_tensors(s, arch, n_layers, heads, err);
     if (rc == NB_OK)

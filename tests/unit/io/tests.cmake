@@ -1,5 +1,6 @@
 nb_test(io test_gguf.c)
 nb_test(io test_gguf_hf.c)
+nb_test(io test_gguf_write.c LIBS nb_quant)
 nb_test(io test_hfdir.c)
 nb_test(io test_safetensors.c)
 nb_test(io test_shards.c)
