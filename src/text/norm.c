@@ -3,6 +3,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "text/charsmap.h"
+
 /* ---- character classes ---- */
 
 static utf8proc_category_t category(uint32_t cp)
@@ -311,12 +313,14 @@ typedef enum kind {
     NMT,
     BYTES,
     BERT_CLEAN,
-    BERT_CHINESE
+    BERT_CHINESE,
+    CHARSMAP
 } kind;
 
 typedef struct step {
     kind kind;
     nb_pattern *pattern;
+    nb_charsmap *map;
     char *content;
     size_t n_content;
     bool left, right;
@@ -406,6 +410,15 @@ static nb_status open_bert(nb_norm *nm, const nb_json *v, nb_err *err)
     return rc;
 }
 
+static nb_status open_charsmap(nb_norm *nm, const nb_json *v, nb_err *err)
+{
+    const nb_json *text = nb_json_get(v, "precompiled_charsmap");
+    step *s = NULL;
+    nb_status rc = add(nm, CHARSMAP, &s, err);
+
+    return rc == NB_OK ? nb_charsmap_open(nb_json_str(text, ""), nb_json_str_len(text), &s->map, err) : rc;
+}
+
 static nb_status open_one(nb_norm *nm, const nb_json *v, nb_err *err)
 {
     static const struct {
@@ -425,6 +438,7 @@ static nb_status open_one(nb_norm *nm, const nb_json *v, nb_err *err)
         { "Nmt", NMT, NULL },
         { "ByteLevel", BYTES, NULL },
         { "BertNormalizer", BERT_CLEAN, open_bert },
+        { "Precompiled", CHARSMAP, open_charsmap },
     };
     const char *type = nb_json_str(nb_json_get(v, "type"), "");
     char esc[NB_ESC_CAP];
@@ -469,6 +483,7 @@ void nb_norm_close(nb_norm *nm)
         return;
     for (size_t i = 0; i < nm->n; i++) {
         nb_pattern_close(nm->v[i].pattern);
+        nb_charsmap_close(nm->v[i].map);
         nb_free(nm->v[i].content);
     }
     nb_free(nm->v);
@@ -528,6 +543,41 @@ static void bert_chinese(const char *s, size_t n, nb_buf *out)
     }
 }
 
+/* Bytes of the grapheme cluster (extended) at s. */
+static size_t cluster(const char *s, size_t n)
+{
+    utf8proc_int32_t state = 0;
+    uint32_t cp, next;
+    size_t k = (size_t)nb_u8_next(s, n, &cp, NULL);
+
+    while (k < n) {
+        const size_t len = (size_t)nb_u8_next(s + k, n - k, &next, NULL);
+        if (utf8proc_grapheme_break_stateful((utf8proc_int32_t)cp, (utf8proc_int32_t)next, &state))
+            break;
+        k += len;
+        cp = next;
+    }
+    return k;
+}
+
+/* Short clusters as a whole where the table knows how they begin, everything else character by character: the reference
+ * does the same. */
+static void map_chars(const nb_charsmap *m, const char *s, size_t n, nb_buf *out)
+{
+    for (size_t i = 0; i < n;) {
+        const size_t k = cluster(s + i, n - i);
+        size_t c = k < 6 && nb_charsmap_find(m, s + i, k, out) ? k : 0;
+        while (c < k) {
+            uint32_t cp;
+            const size_t len = (size_t)nb_u8_next(s + i + c, k - c, &cp, NULL);
+            if (!nb_charsmap_find(m, s + i + c, len, out))
+                nb_buf_put(out, s + i + c, len);
+            c += len;
+        }
+        i += k;
+    }
+}
+
 /* One step: *s[*n] becomes a view into out, or stays where nothing changes. */
 static nb_status run_step(const step *st, nb_norm_work *w, const char **s, size_t *n, nb_err *err)
 {
@@ -576,6 +626,9 @@ static nb_status run_step(const step *st, nb_norm_work *w, const char **s, size_
         break;
     case BERT_CHINESE:
         bert_chinese(*s, *n, out);
+        break;
+    case CHARSMAP:
+        map_chars(st->map, *s, *n, out);
         break;
     case STRIP:
         break; /* above */

@@ -1,5 +1,6 @@
 #include "text/tokjson.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "text/utf8.h"
@@ -191,6 +192,25 @@ nb_status nb_tokreader_number(nb_tokreader *r, int64_t *v, bool *whole)
             return broken(r, "digits are expected");
     }
     return NB_OK;
+}
+
+nb_status nb_tokreader_real(nb_tokreader *r, double *v)
+{
+    const char *s;
+    int64_t k;
+    bool whole;
+    nb_json *j = NULL;
+    nb_status rc;
+
+    (void)nb_tokreader_peek(r);
+    s = r->p;
+    rc = nb_tokreader_number(r, &k, &whole);
+    if (rc != NB_OK)
+        return rc;
+    rc = nb_json_parse(s, (size_t)(r->p - s), "tok", 1, &j, NULL);
+    *v = nb_json_num(j, INFINITY);
+    nb_json_free(j);
+    return rc == NB_ENOMEM ? nb_enomem(r->err, "a number") : NB_OK;
 }
 
 nb_status nb_tokreader_end(nb_tokreader *r)

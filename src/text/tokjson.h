@@ -45,6 +45,8 @@ nb_status nb_tokreader_more(nb_tokreader *r, char close, bool *first, bool *more
 nb_status nb_tokreader_text(nb_tokreader *r, const char **s, size_t *n);
 /* A number; *whole tells that it is an integer within int64, in *v then. */
 nb_status nb_tokreader_number(nb_tokreader *r, int64_t *v, bool *whole);
+/* A number; beyond the range of double it is infinite. */
+nb_status nb_tokreader_real(nb_tokreader *r, double *v);
 /* The part must end here. */
 nb_status nb_tokreader_end(nb_tokreader *r);
 

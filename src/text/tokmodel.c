@@ -6,12 +6,12 @@
 
 static const struct {
     const char *type;
-    const nb_tokmodel_ops *ops; /* NULL: known, not built in */
+    const nb_tokmodel_ops *ops;
 } kinds[] = {
     { "BPE", &nb_bpe_ops },
-    { "Unigram", NULL },
-    { "WordPiece", NULL },
-    { "WordLevel", NULL },
+    { "Unigram", &nb_unigram_ops },
+    { "WordPiece", &nb_wordpiece_ops },
+    { "WordLevel", &nb_wordlevel_ops },
 };
 
 void nb_tokwork_clear(nb_tokwork *w)
@@ -49,10 +49,10 @@ nb_status nb_tokmodel_check(const nb_json *spec, const nb_tokmodel_ops **ops, nb
         return nb_fail(err, NB_EFORMAT, "tok.type", "", "the tokenizer has no object \"model\"");
     type = kind_of(spec);
     for (size_t i = 0; i < NB_LEN(kinds); i++) {
-        if (strcmp(kinds[i].type, type) != 0)
-            continue;
-        *ops = kinds[i].ops;
-        return *ops ? NB_OK : nb_fail(err, NB_EUNSUPPORTED, "tok.model", "", "tokenizer model %s is not supported yet, only BPE is", type);
+        if (strcmp(kinds[i].type, type) == 0) {
+            *ops = kinds[i].ops;
+            return NB_OK;
+        }
     }
     return nb_fail(err, NB_EUNSUPPORTED, "tok.unsupported", "", "tokenizer model type \"%s\" is not known",
                    nb_esc(esc, sizeof esc, type, strlen(type)));

@@ -39,14 +39,17 @@ struct nb_tokmodel {
 
 /* Can the model take raw bytes (no prefix, suffix or byte fallback, which speak of characters)? */
 bool nb_tokmodel_takes_raw(const nb_json *spec);
-/* The kind by spec's type (guessed from its keys when absent). Errors: NB_EUNSUPPORTED "tok.model" naming a known kind
- * that is not built in, "tok.unsupported" for an unknown one; NB_EFORMAT "tok.type" when spec is no object. */
+/* The kind by spec's type (guessed from its keys when absent). Errors: NB_EUNSUPPORTED
+ * "tok.unsupported" naming an unknown one; NB_EFORMAT "tok.type" when spec is no object. */
 nb_status nb_tokmodel_check(const nb_json *spec, const nb_tokmodel_ops **ops, nb_err *err);
 /* Open the model of a tokenizer. Errors: those of nb_tokmodel_check and of the kind. */
 nb_status nb_tokmodel_open(const nb_json *spec, const nb_tokjson *j, bool raw, nb_tokmodel **out, nb_err *err);
 void nb_tokmodel_close(nb_tokmodel *m); /* NULL is fine */
 
-extern const nb_tokmodel_ops nb_bpe_ops; /* bpe.c */
+extern const nb_tokmodel_ops nb_bpe_ops;       /* bpe.c */
+extern const nb_tokmodel_ops nb_unigram_ops;   /* unigram.c */
+extern const nb_tokmodel_ops nb_wordpiece_ops; /* wordpiece.c */
+extern const nb_tokmodel_ops nb_wordlevel_ops;
 
 /* Fill v from the vocabulary of j, an object piece -> id. Errors: "tok.type", "tok.json", "tok.id", "tok.duplicate_id",
  * "tok.duplicate_key", "limit.vocab", "limit.token". */

@@ -122,6 +122,13 @@ static nb_status check_entry(const nb_vocab *v, const char *s, size_t n, int64_t
     return NB_OK;
 }
 
+/* Ids up to this one exist, as holes at first; there is room for them. */
+static void reach(nb_vocab *v, size_t id)
+{
+    while (v->n_ids <= id)
+        v->by_id[v->n_ids++] = 0;
+}
+
 nb_status nb_vocab_add(nb_vocab *v, const char *s, size_t n, int64_t id, bool *had, nb_err *err)
 {
     const uint32_t h = hash(v->seed, s, n);
@@ -139,8 +146,7 @@ nb_status nb_vocab_add(nb_vocab *v, const char *s, size_t n, int64_t id, bool *h
     if (!reserve(&v->text, &v->cap_text, v->n_text + n + HEAD + 1, 1) || !reserve(&v->entry, &v->cap, v->n + 1, sizeof *v->entry) ||
         !reserve(&v->by_id, &v->cap_ids, (size_t)id + 1, sizeof *v->by_id) || v->n_text + n + HEAD >= UINT32_MAX)
         return nb_enomem(err, "the vocabulary");
-    while (v->n_ids <= (size_t)id)
-        v->by_id[v->n_ids++] = 0;
+    reach(v, (size_t)id);
     nb_put_le32(v->text + v->n_text, (uint32_t)n);
     nb_put_le32(v->text + v->n_text + 4, (uint32_t)id);
     v->n_text += HEAD;
@@ -155,6 +161,26 @@ nb_status nb_vocab_add(nb_vocab *v, const char *s, size_t n, int64_t id, bool *h
     v->n++;
     if (!v->by_id[id])
         v->by_id[id] = (uint32_t)v->n;
+    return NB_OK;
+}
+
+nb_status nb_vocab_repeat(nb_vocab *v, const char *s, size_t n, int64_t id, nb_err *err)
+{
+    const size_t k = seek(v, s, n, hash(v->seed, s, n));
+    nb_status rc = check_entry(v, s, n, id, err);
+    uint32_t at, e;
+
+    if (rc != NB_OK)
+        return rc;
+    if (!reserve(&v->by_id, &v->cap_ids, (size_t)id + 1, sizeof *v->by_id))
+        return nb_enomem(err, "the vocabulary");
+    reach(v, (size_t)id);
+    at = (uint32_t)v->slot[k];
+    e = v->by_id[nb_le32(v->text + at - 4)];
+    if (!v->by_id[id])
+        v->by_id[id] = e;
+    v->entry[e - 1].id = (int32_t)id;
+    nb_put_le32(v->text + at - 4, (uint32_t)id);
     return NB_OK;
 }
 

@@ -35,6 +35,8 @@ void nb_vocab_clear(nb_vocab *v);
 /* Add piece s[n] with its id. *had tells that the piece was there (it keeps its id). Errors: "tok.id", "limit.token",
  * "limit.vocab". */
 nb_status nb_vocab_add(nb_vocab *v, const char *s, size_t n, int64_t id, bool *had, nb_err *err);
+/* Piece s[n], which is there, has another id too: it is found as that one from now on. Errors as above. */
+nb_status nb_vocab_repeat(nb_vocab *v, const char *s, size_t n, int64_t id, nb_err *err);
 int32_t nb_vocab_find(const nb_vocab *v, const char *s, size_t n);    /* -1 when absent */
 const char *nb_vocab_piece(const nb_vocab *v, int32_t id, size_t *n); /* NULL for a hole */
 

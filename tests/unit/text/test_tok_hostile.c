@@ -12,6 +12,8 @@
 #define REPLACE(p, c)              "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":" p ",\"content\":\"" c "\"}," OK_MODEL "}"
 #define SPLIT(re)                                                                                                                          \
     "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" re "\"},\"behavior\":\"Isolated\",\"invert\":false}," OK_MODEL "}"
+#define UNIGRAM(list, unk) "{\"model\":{\"type\":\"Unigram\",\"unk_id\":" unk ",\"vocab\":[" list "]}}"
+#define CHARSMAP(text)     "{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"" text "\"}," OK_MODEL "}"
 #define ADDED(list)        "{\"added_tokens\":[" list "]," OK_MODEL "}"
 #define TOKEN(id, content) "{\"id\":" id ",\"content\":\"" content "\",\"special\":true,\"normalized\":false}"
 
@@ -27,7 +29,6 @@ static const struct {
     { "TK-01 no object", "[]", NB_EFORMAT, "tok.type", "" },
     { "TK-01 no model", "{}", NB_EFORMAT, "tok.type", "" },
     { "TK-02 unknown model", "{\"model\":{\"type\":\"Foo\"}}", NB_EUNSUPPORTED, "tok.unsupported", "Foo" },
-    { "TK-02 model not built in", "{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", NB_EUNSUPPORTED, "tok.model", "Unigram" },
     { "TK-02 unknown normalizer", "{\"normalizer\":{\"type\":\"Foo\"}," OK_MODEL "}", NB_EUNSUPPORTED, "tok.unsupported", "Foo" },
     { "TK-02 unknown pre-tokenizer", "{\"pre_tokenizer\":{\"type\":\"Foo\"}," OK_MODEL "}", NB_EUNSUPPORTED, "tok.unsupported", "Foo" },
     { "TK-02 unknown in a sequence", "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Foo\"}]}," OK_MODEL "}",
@@ -70,8 +71,18 @@ static const struct {
       "{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"[X]\"}},{\"Sequence\":{\"id\":\"A\"}}],"
       "\"special_tokens\":{}}," OK_MODEL "}",
       NB_EFORMAT, "tok.special_id", "[X]" },
-    { "TK-16 character map", "{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"}," OK_MODEL "}", NB_EUNSUPPORTED,
-      "tok.unsupported", "Precompiled" },
+    { "TK-14 vocabulary is an object", "{\"model\":{\"type\":\"Unigram\",\"vocab\":{}}}", NB_EFORMAT, "tok.type", "vocab" },
+    { "TK-14 piece without score", UNIGRAM("[\"a\"]", "0"), NB_EFORMAT, "tok.arrays", "\"a\"" },
+    { "TK-14 element is no pair", UNIGRAM("\"a\"", "0"), NB_EFORMAT, "tok.arrays", "element 0" },
+    { "TK-14 element of three", UNIGRAM("[\"a\",-1,2]", "0"), NB_EFORMAT, "tok.arrays", "\"a\"" },
+    { "TK-14 score is a text", UNIGRAM("[\"a\",\"-1\"]", "0"), NB_EFORMAT, "tok.score", "\"a\"" },
+    { "TK-14 score NaN", UNIGRAM("[\"a\",NaN]", "0"), NB_EFORMAT, "tok.score", "\"a\"" },
+    { "TK-14 score infinite", UNIGRAM("[\"a\",-1e999]", "0"), NB_EFORMAT, "tok.score", "\"a\"" },
+    { "TK-15 unk_id past the vocabulary", UNIGRAM("[\"a\",-1]", "1"), NB_EFORMAT, "tok.special_id", "unk_id" },
+    { "TK-16 no character map", CHARSMAP(""), NB_EFORMAT, "tok.charsmap", "0 bytes" },
+    { "TK-16 no base64", CHARSMAP("AA*A"), NB_EFORMAT, "tok.charsmap", "base64" },
+    { "TK-16 truncated", CHARSMAP("AAQAAAAA"), NB_EFORMAT, "tok.charsmap", "6 bytes" },
+    { "TK-16 first place outside", CHARSMAP("BAAAAAAEAAA="), NB_EFORMAT, "tok.charsmap", "outside" },
     { "TK-17 empty pattern", REPLACE("{\"String\":\"\"}", "x"), NB_EFORMAT, "tok.regex", "empty" },
     { "TK-17 pattern of no kind", REPLACE("{}", "x"), NB_EFORMAT, "tok.type", "" },
     { "dropout", "{" MODEL("\"dropout\":0.1,", ABC, "") "}", NB_EUNSUPPORTED, "tok.unsupported", "dropout" },

@@ -3,9 +3,10 @@
 
 #include "text/tokenizer.h"
 
-static const char *const families[] = { "gpt2",   "starcoder-neox", "roberta-prefix", "llama3",      "qwen2",      "o200k",
-                                        "tekken", "deepseek3",      "llama2",         "phi3-strip",  "gemma",      "mistral-metaspace",
-                                        "sp-bpe", "partial-bytes",  "clip-suffix",    "cont-prefix", "drop-nounk", "added" };
+static const char *const families[] = { "gpt2",       "starcoder-neox", "roberta-prefix", "llama3",      "qwen2",      "o200k",
+                                        "tekken",     "deepseek3",      "llama2",         "phi3-strip",  "gemma",      "mistral-metaspace",
+                                        "sp-bpe",     "partial-bytes",  "clip-suffix",    "cont-prefix", "drop-nounk", "added",
+                                        "sp-unigram", "unigram-bytes",  "bert-uncased",   "bert-cased",  "wordlevel" };
 
 typedef struct tally {
     int lines, bad;

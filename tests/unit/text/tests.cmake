@@ -1,6 +1,7 @@
 nb_test(text test_tokenizer.c)
 nb_test(text test_utf8.c)
 nb_test(text test_norm.c)
+nb_test(text test_charsmap.c)
 nb_test(text test_presplit.c)
 nb_test(text test_decoder.c)
 nb_test(text test_tok_hostile.c)
