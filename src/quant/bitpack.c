@@ -68,6 +68,10 @@ static inline void pack8(const uint8_t *in, unsigned b, unsigned char *dst)
 static void unpack_blocks(const unsigned char *src, unsigned bits, size_t n, uint8_t *out)
 {
     switch (bits) {
+    case 1:
+        for (size_t i = 0; i < n; i++)
+            unpack8(src + i, 1, out + 8 * i);
+        break;
     case 2:
         for (size_t i = 0; i < n; i++)
             unpack8(src + 2 * i, 2, out + 8 * i);
@@ -96,6 +100,10 @@ static void pack_blocks(const uint8_t *in, unsigned bits, size_t n, unsigned cha
         for (size_t i = 0; i < n; i++)
             nb_put_le32(dst + 4 * i, gather4(nb_le64(in + 8 * i)));
         break;
+    case 1:
+        for (size_t i = 0; i < n; i++)
+            pack8(in + 8 * i, 1, dst + i);
+        break;
     case 8:
         memcpy(dst, in, 8 * n);
         break;
@@ -105,15 +113,17 @@ static void pack_blocks(const uint8_t *in, unsigned bits, size_t n, unsigned cha
     }
 }
 
+/* A plane is a stream of its own width; its codes are added above those of the planes before it. */
 static void unpack_planar(const unsigned char *src, unsigned bits, uint8_t out[32])
 {
+    uint8_t plane[32];
     unsigned shift = 0;
 
     memset(out, 0, 32);
     for (const uint8_t *w = planes[bits]; *w; w++) {
-        const unsigned per = 32u / *w, mask = (1u << *w) - 1;
-        for (unsigned i = 0; i < 32; i++)
-            out[i] |= (uint8_t)((nb_le32(src + 4 * (i / per)) >> *w * (i % per) & mask) << shift);
+        unpack_blocks(src, *w, 4, plane);
+        for (unsigned i = 0; i < 32; i += 8) /* no code reaches the next byte */
+            nb_put_le64(out + i, nb_le64(out + i) | nb_le64(plane + i) << shift);
         src += 4 * *w;
         shift += *w;
     }
@@ -121,16 +131,14 @@ static void unpack_planar(const unsigned char *src, unsigned bits, uint8_t out[3
 
 static void pack_planar(const uint8_t in[32], unsigned bits, unsigned char *dst)
 {
+    uint8_t plane[32];
     unsigned shift = 0;
 
     for (const uint8_t *w = planes[bits]; *w; w++) {
-        const unsigned per = 32u / *w, mask = (1u << *w) - 1;
-        for (unsigned i = 0; i < *w; i++) {
-            uint32_t v = 0;
-            for (unsigned j = 0; j < per; j++)
-                v |= (in[i * per + j] >> shift & mask) << *w * j;
-            nb_put_le32(dst + 4 * i, v);
-        }
+        const uint64_t mask = 0x0101010101010101u * ((1u << *w) - 1);
+        for (unsigned i = 0; i < 32; i += 8)
+            nb_put_le64(plane + i, nb_le64(in + i) >> shift & mask);
+        pack_blocks(plane, *w, 4, dst);
         dst += 4 * *w;
         shift += *w;
     }

@@ -45,18 +45,35 @@ static bool is_constant(const nb_linear *lin, int reading)
     return true;
 }
 
-/* Mean and spread of the codes of each group of output o. */
+/* Sums of the codes and of their squares, and their number, for each group of output o. */
 static void group_means(const nb_qlin *q, size_t o, double *sum, double *square, double *count)
 {
+    const uint8_t *c = q->codes + o * q->k;
+
     memset(sum, 0, q->n_groups * sizeof *sum);
     memset(square, 0, q->n_groups * sizeof *square);
     memset(count, 0, q->n_groups * sizeof *count);
-    for (size_t i = 0; i < q->k; i++) {
-        const size_t g = q->g_idx ? q->g_idx[i] : i / q->g;
-        const double c = q->codes[o * q->k + i];
-        sum[g] += c;
-        square[g] += c * c;
-        count[g]++;
+    if (q->g_idx) {
+        for (size_t i = 0; i < q->k; i++) {
+            sum[q->g_idx[i]] += c[i];
+            square[q->g_idx[i]] += c[i] * c[i];
+            count[q->g_idx[i]]++;
+        }
+        return;
+    }
+    for (size_t g = 0; g < q->n_groups; g++) {
+        const size_t at = g * q->g, n = q->k - at < q->g ? q->k - at : q->g;
+        for (size_t i = 0; i < n;) { /* 2^16 squares of a byte fit 32 bits */
+            const size_t end = n - i < 65536 ? n : i + 65536;
+            uint32_t s1 = 0, s2 = 0;
+            for (; i < end; i++) {
+                s1 += c[at + i];
+                s2 += (uint32_t)c[at + i] * c[at + i];
+            }
+            sum[g] += s1;
+            square[g] += s2;
+        }
+        count[g] = (double)n;
     }
 }
 
@@ -294,8 +311,14 @@ static void fill_stats(stripe_stats *s, const nb_qlin *q, size_t period, nb_orde
             s->n = s->n / period * period;
     }
     s->n = s->n / period * period;
-    for (size_t i = 0; i < q->n * q->k; i++)
-        t->reach += fabs((double)q->codes[i] - half) / (2.0 * half);
+    for (size_t o = 0; o < q->n; o++) {
+        uint64_t reach = 0;
+        for (size_t i = 0; i < q->k; i++) {
+            const int d = (int)q->codes[o * q->k + i] - (int)half;
+            reach += (uint64_t)(d < 0 ? -d : d);
+        }
+        t->reach += (double)reach / (2.0 * half);
+    }
     t->n_codes += q->n * q->k;
 }
 

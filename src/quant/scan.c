@@ -213,7 +213,7 @@ static nb_status add_linear(scan_job *j, const nb_tensor *anchor, const char *pr
     }
     rc = lin.format->shape(&lin, &local);
     if (rc != NB_OK) {
-        if (j->report && rc != NB_EUNSUPPORTED && rc != NB_ENOMEM) /* what is legal but not ours ends the scan */
+        if (j->report && local.rule[0] && rc != NB_ENOMEM) /* what no rule names is legal but not ours, and ends the scan */
             return nb_rule_report_err(j->report, &local);
         if (j->err && j->err->code == NB_OK)
             *j->err = local;
