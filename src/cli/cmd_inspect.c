@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "job/engines.h"
 #include "job/inspect.h"
 
 static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err);
@@ -18,7 +19,8 @@ const nb_cmd nb_cmd_inspect = {
     .help = "Reads headers and configuration only, whatever the size of the files.\n\n"
             "  nibble inspect DIR\n"
             "  nibble inspect model.gguf --context 4096\n"
-            "  nibble inspect model.safetensors --json",
+            "  nibble inspect model.safetensors --json\n"
+            "  nibble inspect DIR --engines vllm,sglang --gpu sm80,cpu",
     .run = run,
 };
 
@@ -103,21 +105,89 @@ static void print_text(const nb_inspect *in, const char *path)
         printf("verdict       does not run here: %s\n", in->why);
 }
 
+static const char *str(const nb_json *o, const char *key)
+{
+    return nb_json_str(nb_json_get(o, key), "");
+}
+
+/* One line per engine and device; behind it what decides and what would help. */
+static void print_engines(const nb_json *answer, bool verbose)
+{
+    const nb_json *rows = nb_json_get(answer, "verdicts");
+
+    for (size_t i = 0; i < nb_json_len(rows); i++) {
+        const nb_json *v = nb_json_at(rows, i), *skipped = nb_json_get(v, "skipped");
+        const int64_t n = nb_json_int(nb_json_get(v, "linears"), 0), of = nb_json_int(nb_json_get(v, "of"), 0);
+        printf("%-14s %-10s %-13s [%s] %s%s%s\n", str(v, "engine"), str(v, "device"), str(v, "verdict"), str(v, "rule"), str(v, "kernel"),
+               str(v, "kernel")[0] && str(v, "message")[0] ? ": " : "", str(v, "message"));
+        if (n < of)
+            printf("%-25s decided by %" PRId64 " of %" PRId64 " linears, first %s\n", "", n, of, str(v, "module"));
+        if (str(v, "fix")[0])
+            printf("%-25s \xe2\x86\x92 %s\n", "", str(v, "fix"));
+        for (size_t k = 0; verbose && k < nb_json_len(skipped); k++)
+            printf("%-25s not %s [%s]: %s\n", "", str(nb_json_at(skipped, k), "kernel"), str(nb_json_at(skipped, k), "rule"),
+                   str(nb_json_at(skipped, k), "why"));
+        if (verbose)
+            printf("%-25s %s %s, %s\n", "", str(v, "title"), str(v, "version"), str(v, "source"));
+    }
+    printf("\nRules as read from the sources at the versions that -v shows; other versions are not verified.\n");
+}
+
+static nb_status engines(nb_cli *cli, const char *path, const nb_engines_opts *o, nb_err *err)
+{
+    nb_json *answer;
+    const nb_status rc = nb_engines_judge(path, o, &answer, err);
+
+    if (rc != NB_OK)
+        return rc;
+    if (cli->json)
+        nb_cli_json(answer);
+    else
+        print_engines(answer, cli->verbose > 0);
+    nb_json_free(answer);
+    return NB_OK;
+}
+
+/* --engines without a list means all of them: is what follows a list? */
+static void fill_engines(int argc, char **argv)
+{
+    static char all[] = "--engines=all";
+
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--engines") == 0 && (i + 1 == argc || !nb_engines_known(argv[i + 1])))
+            argv[i] = all;
+}
+
 static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
 {
     const char *args[1];
-    int64_t context = 0;
+    int64_t context = 0, tp = 1;
+    nb_engines_opts eo = { 0 };
     nb_inspect in;
     nb_json *o;
     size_t n;
     bool help = false;
-    const nb_opt opts[] = { { "--context", NB_OPT_INT, &context, 1, 1 << 30, "N", "tokens of cache the memory is stated for" } };
-    nb_status rc = nb_cli_parse(cli, &nb_cmd_inspect, opts, NB_LEN(opts), argc, argv, args, NB_LEN(args), &n, &help, err);
+    const nb_opt opts[] = {
+        { "--context", NB_OPT_INT, &context, 1, 1 << 30, "N", "tokens of cache the memory is stated for" },
+        { "--engines", NB_OPT_STR, &eo.engines, 0, 0, "LIST", "which engines load it, with which kernel (default: all)" },
+        { "--gpu", NB_OPT_STR, &eo.devices, 0, 0, "LIST", "devices to ask about: sm80, sm90 ..., cpu, cpu-avx2, arm (default sm80,cpu)" },
+        { "--tp", NB_OPT_INT, &tp, 1, 1024, "N", "tensor-parallel ranks the linears are split over" },
+        { "--rules", NB_OPT_STR, &eo.rules, 0, 0, "FILE", "engine rules in place of the built-in ones" },
+    };
+    nb_status rc;
 
+    fill_engines(argc, argv);
+    rc = nb_cli_parse(cli, &nb_cmd_inspect, opts, NB_LEN(opts), argc, argv, args, NB_LEN(args), &n, &help, err);
     if (help)
         return NB_OK;
     if (rc == NB_OK && n != 1)
         rc = nb_fail(err, NB_EARG, "arg.missing", "", "inspect needs one model: nibble inspect MODEL");
+    if (rc == NB_OK && !eo.engines && (eo.devices || eo.rules || tp > 1))
+        rc = nb_fail(err, NB_EARG, "arg.conflict", "", "--gpu, --tp and --rules belong to --engines");
+    if (rc == NB_OK && eo.engines) {
+        eo.tp = (int)tp;
+        return engines(cli, args[0], &eo, err);
+    }
     if (rc == NB_OK)
         rc = nb_inspect_path(args[0], (size_t)context, &in, err);
     if (rc != NB_OK)

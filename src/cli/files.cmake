@@ -1,4 +1,4 @@
-set(NB_VERBS inspect check convert quantize eval run bench tokenize template)
+set(NB_VERBS inspect check convert quantize eval run bench tokenize template diff explain formats)
 set(cli_files src/cli/main.c src/cli/opt.c src/cli/progress.c)
 foreach(verb IN LISTS NB_VERBS)
   if(EXISTS ${PROJECT_SOURCE_DIR}/src/cli/cmd_${verb}.c)
