@@ -161,8 +161,7 @@ static const nb_rule rules[] = {
     REJECT("SHP-009", "qt.shape", NB_EFORMAT,
            "GPTQ packs codes along the inputs and zero points along the outputs into 32-bit words; 3 bits and bit planes need blocks of "
            "32. Sizes that do not fill whole words cannot be stored."),
-    REJECT("SHP-010", "qt.shape", NB_EFORMAT,
-           "g_idx is a table with the group of every input: as many integers as the linear has inputs."),
+    REJECT("SHP-010", "qt.shape", NB_EFORMAT, "g_idx is a table with the group of every input: as many integers as the linear has inputs."),
     REJECT("SHP-012", "qt.shape", NB_EFORMAT,
            "weight_shape states outputs and inputs of a compressed-tensors linear. The packed words hold another number of codes."),
     REJECT("SHP-011", "qt.shape", NB_EFORMAT, "The bias of a linear has one value per output."),
@@ -253,8 +252,7 @@ static const nb_rule rules[] = {
     REJECT("CNV-020", "conv.zero", NB_EFORMAT,
            "GPTQ v1 stores zero points minus one, so 0 has no portable form: programs disagree about what is written and read. gptq_v2 "
            "holds it."),
-    REJECT("CNV-040", "conv.zero", NB_EFORMAT,
-           "The target has no zero points: every group must have the middle code as its zero."),
+    REJECT("CNV-040", "conv.zero", NB_EFORMAT, "The target has no zero points: every group must have the middle code as its zero."),
     REJECT("CNV-090", "conv.gpu_layout", NB_EUNSUPPORTED,
            "BitBLAS stores weights in an order that depends on the GPU and on the version that prepared them. Bytes alone do not tell "
            "which, so any reading would be a guess."),

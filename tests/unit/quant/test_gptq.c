@@ -721,13 +721,46 @@ static void test_config(void **state)
     }
 }
 
+/* An allocation that fails anywhere in a scan with patterns, a group table and the test of zero points. */
+static void test_no_memory(void **state)
+{
+    static const char cfg[] = "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32,\"sym\":false,\"desc_act\":true,"
+                              "\"dynamic\":{\"-:.*gate$\":{},\"+:(m|n)\":{\"bits\":4}}}";
+    nb_json *json = NULL;
+    bool failed = true;
+    made m;
+
+    (void)state;
+    make_centred(&m, 4, false);
+    assert_int_equal(nb_qlin_init_gidx(&m.q, NULL), NB_OK);
+    for (uint32_t i = 0; i < 256; i++)
+        m.q.g_idx[i] = 7 - i / 32;
+    assert_int_equal(pack_made(&m, "gptq_v2", NULL), NB_OK);
+    nb_store_find(m.store, "m.qweight"); /* build the index first */
+    assert_int_equal(nb_json_parse(cfg, strlen(cfg), "cfg", 0, &json, NULL), NB_OK);
+    for (uint64_t i = 1; failed && i < 300; i++) {
+        nb_scan sc;
+        nb_err err = { 0 };
+        nb_mem_fail_at(i);
+        const nb_status rc = nb_scan_open(m.store, json, "config.json", NULL, &sc, &err);
+        nb_mem_fail_at(0);
+        failed = rc != NB_OK;
+        if (failed && rc != NB_ENOMEM)
+            fail_msg("allocation %d: %d %s", (int)i, rc, err.what);
+        nb_scan_clear(&sc);
+    }
+    assert_false(failed);
+    nb_json_free(json);
+    free_made(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_in_tree),  cmocka_unit_test(test_golden),      cmocka_unit_test(test_canonical),
         cmocka_unit_test(test_v1_zeros), cmocka_unit_test(test_conventions), cmocka_unit_test(test_legacy3),
         cmocka_unit_test(test_wraps),    cmocka_unit_test(test_rows),        cmocka_unit_test(test_act_order),
-        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_config),   cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, fill_tables, NULL);
 }

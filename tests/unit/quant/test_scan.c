@@ -17,9 +17,9 @@
 #define AWQ_BITS(b) "{\"quant_method\":\"awq\",\"bits\":" b ",\"group_size\":32,\"zero_point\":true,\"version\":\"gemm\"}"
 #define AWQ_SYM     "{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32,\"zero_point\":false,\"version\":\"gemm\"}"
 #define CT                                                                                                                                 \
-    "{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],"                     \
+    "{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],"     \
     "\"weights\":{\"num_bits\":4,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"group\",\"group_size\":32}}}}"
-#define GPTQ        "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32,\"sym\":true,\"desc_act\":false}"
+#define GPTQ "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32,\"sym\":true,\"desc_act\":false}"
 
 static const unsigned char zeros[1 << 16];
 
