@@ -203,9 +203,9 @@ static nb_status parse_method(const qparse *p, nb_qconfig *c)
         if (strcmp(foreign[i].method, c->method) == 0)
             key = foreign[i].what;
     nb_rule_hit(p->report, p->err, "CFG-003", p->source, "quant_method",
-                "Quantization method %s is not a 4-bit integer checkpoint this tool understands.%s%s%s \xe2\x86\x92 "
+                "Quantization method %s is not a 4-bit integer checkpoint this tool understands. \xe2\x86\x92 %s%s%s"
                 "Quantize the 16-bit original with `nibble quantize`, or use an AWQ export of the model.",
-                text, key ? " It stores " : "", key ? key : "", key ? "." : "");
+                text, key ? "It stores " : "", key ? key : "", key ? ". " : "");
     return NB_EUNSUPPORTED;
 }
 

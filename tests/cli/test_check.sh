@@ -76,7 +76,7 @@ sed -i 's/"quant_method": "awq"/"quant_method": "fp8"/' "$TMP/method/config.json
 code 1 "$NIBBLE" check "$TMP/method" --level must
 cat >"$TMP/want" <<'END'
 config.json: quant_method: error: Quantization method fp8 is not a 4-bit integer checkpoint this tool understands. [CFG-003]
-  → Quantize the 16-bit original with `nibble quantize`, or use an AWQ export of the model.
+  → It stores 8-bit floats. Quantize the 16-bit original with `nibble quantize`, or use an AWQ export of the model.
 END
 head -n 2 "$TMP/out" >"$TMP/first"
 same "CF-19 unknown method" "$TMP/want" "$TMP/first"
@@ -91,3 +91,19 @@ truncate -s -100 "$TMP/cut/model.safetensors"
 code 4 "$NIBBLE" check "$TMP/cut"
 [ ! -s "$TMP/out" ] && [ "$(wc -l <"$TMP/err")" -eq 1 ]
 echo "ok containers"
+
+# The most common mistake with GPTQ: the label says v2, the zero points are v1. The tensors decide.
+cp -r tests/data/layouts/gptq-v1-4bit-g32-desc "$TMP/label"
+chmod -R u+w "$TMP/label"
+code 0 "$NIBBLE" check "$TMP/label" --level should
+if grep -q 'ORD-' "$TMP/out"; then echo "not ok: a good GPTQ label"; exit 1; fi
+sed -i 's/"checkpoint_format": "gptq"/"checkpoint_format": "gptq_v2"/; s/"format": "gptq"/"format": "gptq_v2"/' "$TMP/label/config.json"
+code 0 "$NIBBLE" check "$TMP/label"
+cat >"$TMP/want" <<'END'
+config.json: checkpoint_format: warning: Config says gptq_v2, zero points say gptq (stored 77777777 everywhere). Using gptq. [ORD-005]
+  → Fix checkpoint_format to avoid "!!!!" output in servers.
+END
+grep -A1 'ORD-005' "$TMP/out" >"$TMP/first"
+same "zero points against the label" "$TMP/want" "$TMP/first"
+tail -n 1 "$TMP/out" | grep -q ': gptq, 4 bits, group 32, 14 quantized linears'
+echo "ok the layout that is used"
