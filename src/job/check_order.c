@@ -7,14 +7,13 @@
 #include "job/check_priv.h"
 #include "quant/convention.h"
 
-enum { SAMPLES = 24, MIN_PAIRS = 256, MIN_CODES = 4096 };
+enum { MIN_CODES = 4096 };
 
-static nb_status hit_order(nb_checker *c, const nb_linear *lin, const nb_order_test *t, bool *told, nb_err *err)
+static nb_status hit_order(nb_checker *c, const nb_linear *lin, const nb_order_verdict *v, nb_err *err)
 {
     const char *file = lin->parts[0]->file, *name = lin->parts[0]->name;
 
-    *told = t->n_linears >= 2 && t->spread[1] > 0 && t->spread[0] >= 1.4 * t->spread[1];
-    if (!*told)
+    if (!v->columns)
         return NB_OK;
     if (lin->spec.bits == 8)
         return nb_rule_hit(c->report, err, "ORD-008", file, name,
@@ -26,50 +25,38 @@ static nb_status hit_order(nb_checker *c, const nb_linear *lin, const nb_order_t
 }
 
 /* Zero points: packed in another order than the codes, or one too small or too large. */
-static nb_status hit_zeros(nb_checker *c, const nb_linear *lin, const nb_order_test *t, bool shuffled, nb_err *err)
+static nb_status hit_zeros(nb_checker *c, const nb_linear *lin, const nb_order_test *t, const nb_order_verdict *v, nb_err *err)
 {
     const char *file = lin->parts[0]->file;
-    const double mean = t->n_pairs ? t->offset / (double)t->n_pairs : 0;
-    const double share = t->n_pairs ? 100.0 * (double)(mean > 0 ? t->n_over : t->n_under) / (double)t->n_pairs : 0;
+    const double share = t->n_pairs ? 100.0 * (double)(v->mean > 0 ? t->n_over : t->n_under) / (double)t->n_pairs : 0;
 
-    if (!shuffled && t->n_linears >= 2 && t->zero_spread[1] > 0 && t->zero_spread[0] >= 2.5 * t->zero_spread[1])
+    if (v->zeros)
         return nb_rule_hit(c->report, err, "ORD-004", file, lin->prefix, "qzeros and qweight of %s use different nibble orders.",
                            lin->prefix);
-    if (strcmp(lin->format->method, "awq") != 0 || lin->spec.bits > 4 || t->n_pairs < MIN_PAIRS ||
-        !(fabs(mean) > 0.65 && fabs(mean) < 1.35))
+    if (v->offset == 0)
         return NB_OK;
     return nb_rule_hit(
         c->report, err, "ORD-002", file, lin->prefix,
         "Zero points appear to be stored %s: the decoded weights of %.0f%% of groups average %+.2f steps instead of about 0. "
         "AWQ stores the value that is subtracted, without adding or removing 1.",
-        mean > 0 ? "-1" : "+1", share, mean);
+        v->mean > 0 ? "-1" : "+1", share, v->mean);
 }
 
 nb_status nb_check_order(nb_checker *c, nb_err *err)
 {
-    const size_t n = c->scan.n_linears, step = n > SAMPLES ? n / SAMPLES : 1;
     const nb_linear *first = NULL;
     nb_order_test t = { 0 };
-    bool shuffled = false;
-    nb_status rc = NB_OK;
+    nb_order_verdict v;
+    nb_status rc = nb_order_sample(c->scan.linears, c->scan.n_linears, &first, &t, err);
 
-    for (size_t i = 0; rc == NB_OK && i < n; i += step) {
-        const nb_linear *lin = &c->scan.linears[i];
-        bool plain = true; /* of the kind that the first one is */
-        for (size_t p = 0; p < NB_MAX_PARTS; p++)
-            plain = plain && (!lin->parts[p] || lin->parts[p]->data);
-        if (!plain || (first && (lin->format != first->format || lin->spec.bits != first->spec.bits)))
-            continue;
-        first = first ? first : lin;
-        rc = nb_order_add(lin, &t, err);
-        if (rc != NB_OK && rc != NB_ENOMEM) { /* values that cannot be decoded are told elsewhere */
-            nb_err_clear(err);
-            return NB_OK;
-        }
+    if (rc != NB_OK && rc != NB_ENOMEM) { /* values that cannot be decoded are told elsewhere */
+        nb_err_clear(err);
+        return NB_OK;
     }
     if (rc != NB_OK || !first)
         return rc;
-    if ((rc = hit_order(c, first, &t, &shuffled, err)) != NB_OK || (rc = hit_zeros(c, first, &t, shuffled, err)) != NB_OK)
+    v = nb_order_judge(first, &t);
+    if ((rc = hit_order(c, first, &v, err)) != NB_OK || (rc = hit_zeros(c, first, &t, &v, err)) != NB_OK)
         return rc;
     if (t.n_square >= 2 && t.square[1] > 0 && t.square[0] >= 1.4 * t.square[1] &&
         (rc = nb_rule_hit(c->report, err, "ORD-003", first->parts[0]->file, first->prefix, "scales appear to be transposed.")) != NB_OK)

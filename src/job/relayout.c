@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/strmap.h"
 #include "job/convert_priv.h"
+#include "quant/convention.h"
 #include "tensor/sink.h"
 
 enum { UNIT = 128, CODES = 1 << 21 }; /* outputs of a stripe are a multiple of every layout's; codes in one stripe */
@@ -31,7 +32,8 @@ typedef struct job {
     nb_arena arena;
     item *items;
     size_t n_items, n_linears;
-    nb_qspec spec; /* global values of the target                                                      */
+    nb_order_verdict fault; /* what is repaired */
+    nb_qspec spec;          /* global values of the target                                                      */
     nb_sink *sink;
     nb_convert_sum *sum;
     /* of the item at work */
@@ -330,6 +332,43 @@ static void round_scales(job *j, nb_qlin *q, nb_dtype t)
     pthread_mutex_unlock(&j->lock);
 }
 
+/* Outputs of every word as the other order of columns has them; zero points alone where only they are wrong. */
+static void reorder(const nb_linear *lin, nb_qlin *q, bool codes)
+{
+    size_t period;
+    const uint8_t *order = nb_order_other(lin, &period);
+    uint8_t old[8][4096];
+
+    for (size_t o = 0; order && o + period <= q->n; o += period) {
+        for (size_t at = 0; codes && at < q->k; at += sizeof old[0]) {
+            const size_t m = q->k - at < sizeof old[0] ? q->k - at : sizeof old[0];
+            for (size_t i = 0; i < period; i++)
+                memcpy(old[i], q->codes + (o + i) * q->k + at, m);
+            for (size_t i = 0; i < period; i++)
+                memcpy(q->codes + (o + i) * q->k + at, old[order[i]], m);
+        }
+        for (size_t g = 0; g < q->n_groups; g++) {
+            uint8_t z[8];
+            for (size_t i = 0; i < period; i++)
+                z[i] = q->zeros[(o + i) * q->n_groups + g];
+            for (size_t i = 0; i < period; i++)
+                q->zeros[(o + i) * q->n_groups + g] = z[order[i]];
+        }
+    }
+}
+
+static void repair(const job *j, nb_qlin *q)
+{
+    const unsigned maxq = (1u << q->bits) - 1;
+
+    if (j->fault.columns || j->fault.zeros)
+        reorder(j->now->lin, q, j->fault.columns);
+    if (j->fault.offset == 0)
+        return;
+    for (size_t i = 0; i < q->n * q->n_groups; i++) /* the wrap of the subtraction undone */
+        q->zeros[i] = (uint8_t)((unsigned)(q->zeros[i] + j->fault.offset) & maxq);
+}
+
 static nb_status stripe(job *j, size_t n0, nb_qlin *q, nb_err *err)
 {
     const nb_linear *lin = j->now->lin;
@@ -338,6 +377,7 @@ static nb_status stripe(job *j, size_t n0, nb_qlin *q, nb_err *err)
 
     if (rc != NB_OK)
         return rc;
+    repair(j, q);
     if (q->scale_dtype != j->now->spec.scale_dtype)
         round_scales(j, q, j->now->spec.scale_dtype);
     if ((rc = j->to->pack(q, n0, lin->n, j->part, err)) != NB_OK)
@@ -694,12 +734,36 @@ static nb_status choose_target(job *j, nb_err *err)
     return NB_OK;
 }
 
-static nb_status relayout(job *j, const char *in, nb_outdir *out)
+/* The fault that is to be repaired, as the tests of formats 8 prove it; GPTQ labels were settled while scanning. */
+static nb_status find_fault(job *j, nb_err *err)
+{
+    const bool zeros = j->o->repair == NB_REPAIR_ZEROS;
+    const nb_linear *first = NULL;
+    nb_order_test t = { 0 };
+    nb_order_verdict v = { 0 };
+    nb_status rc;
+
+    if (j->o->repair == NB_REPAIR_NONE)
+        return NB_OK;
+    rc = nb_order_sample(j->in.scan.linears, j->in.scan.n_linears, &first, &t, err);
+    if (rc != NB_OK)
+        return rc;
+    if (first)
+        v = nb_order_judge(first, &t);
+    j->fault = (nb_order_verdict){ .columns = v.columns && !zeros, .zeros = v.zeros && !zeros, .offset = zeros ? v.offset : 0 };
+    if (!j->fault.columns && !j->fault.zeros && j->fault.offset == 0 && !(zeros && j->in.scan.note[0]))
+        return nb_fail(err, NB_EUNSUPPORTED, "conv.repair", "",
+                       "the values do not prove that %s (mean offset %+.2f steps over %zu groups); nothing was written",
+                       zeros ? "zero points are off by one" : "nibbles are in another order", v.mean, t.n_pairs);
+    j->sum->n_repaired = j->in.scan.n_linears;
+    return NB_OK;
+}
+
+static nb_status relayout(job *j, nb_outdir *out)
 {
     nb_err *err = j->err;
     nb_status rc = list_items(j, err);
 
-    (void)in;
     if (rc == NB_OK)
         rc = plan_spec(j, err);
     if (rc == NB_OK)
@@ -737,9 +801,11 @@ nb_status nb_conv_relayout(const char *in, const char *out, const nb_convert_opt
     if (rc == NB_OK)
         rc = choose_target(&j, j.err);
     if (rc == NB_OK)
+        rc = find_fault(&j, j.err);
+    if (rc == NB_OK)
         rc = nb_outdir_open(&dir, out, o->force, &in, 1, j.err);
     if (rc == NB_OK)
-        rc = relayout(&j, in, dir);
+        rc = relayout(&j, dir);
     if (rc == NB_OK)
         rc = nb_outdir_commit(dir, j.err);
     else

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "quant/formats.h"
 
-enum { SAMPLES = 4, OUTPUTS = 64, MIN_PAIRS = 256 };
+enum { SAMPLES = 4, OUTPUTS = 64, MIN_PAIRS = 256, ORDER_SAMPLES = 24 };
 enum { PART_QZEROS = 1 }; /* of the gptq rows */
 
 /* Code means minus zero points over groups, under three readings. */
@@ -358,4 +358,35 @@ nb_status nb_order_add(const nb_linear *lin, nb_order_test *t, nb_err *err)
     nb_qlin_clear(&q);
     nb_free(mem);
     return rc;
+}
+
+nb_status nb_order_sample(const nb_linear *linears, size_t n, const nb_linear **first, nb_order_test *t, nb_err *err)
+{
+    const size_t step = n > ORDER_SAMPLES ? n / ORDER_SAMPLES : 1;
+    nb_status rc = NB_OK;
+
+    *first = NULL;
+    for (size_t i = 0; rc == NB_OK && i < n; i += step) {
+        const nb_linear *lin = &linears[i];
+        bool plain = true;
+        for (size_t p = 0; p < NB_MAX_PARTS; p++)
+            plain = plain && (!lin->parts[p] || lin->parts[p]->data);
+        if (!plain || (*first && (lin->format != (*first)->format || lin->spec.bits != (*first)->spec.bits)))
+            continue;
+        *first = *first ? *first : lin;
+        rc = nb_order_add(lin, t, err);
+    }
+    return rc;
+}
+
+nb_order_verdict nb_order_judge(const nb_linear *first, const nb_order_test *t)
+{
+    nb_order_verdict v = { .mean = t->n_pairs ? t->offset / (double)t->n_pairs : 0 };
+
+    v.columns = t->n_linears >= 2 && t->spread[1] > 0 && t->spread[0] >= 1.4 * t->spread[1];
+    v.zeros = !v.columns && t->n_linears >= 2 && t->zero_spread[1] > 0 && t->zero_spread[0] >= 2.5 * t->zero_spread[1];
+    if (strcmp(first->format->method, "awq") == 0 && first->spec.bits <= 4 && t->n_pairs >= MIN_PAIRS && fabs(v.mean) > 0.65 &&
+        fabs(v.mean) < 1.35)
+        v.offset = v.mean > 0 ? 1 : -1;
+    return v;
 }

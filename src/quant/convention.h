@@ -36,5 +36,16 @@ typedef struct nb_order_test {
 const uint8_t *nb_order_other(const nb_linear *lin, size_t *period);
 /* Add one linear: at most 256 of its outputs. */
 nb_status nb_order_add(const nb_linear *lin, nb_order_test *t, nb_err *err);
+/* Add a sample of a model's linears, all of the layout and width of the first: *first, or NULL when none can be tested. */
+nb_status nb_order_sample(const nb_linear *linears, size_t n, const nb_linear **first, nb_order_test *t, nb_err *err);
+
+/* What the sums prove (formats 8): nothing is decided below the bounds given there. */
+typedef struct nb_order_verdict {
+    bool columns; /* codes were packed in the other order (ORD-001, ORD-008)              */
+    bool zeros;   /* zero points alone were (ORD-004)                                     */
+    int offset;   /* true zero point minus the stored one, 1 or -1 (ORD-002, AWQ); else 0 */
+    double mean;  /* of code mean - zero point                                            */
+} nb_order_verdict;
+nb_order_verdict nb_order_judge(const nb_linear *first, const nb_order_test *t);
 
 #endif
