@@ -1,13 +1,12 @@
 /* calib.c - calibration tokens, batches of rows, captured inputs. */
 #include "job/calib.h"
 
-#include <inttypes.h>
 #include <string.h>
 
-#include "base/bits.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/io.h"
+#include "job/ids.h"
 #include "text/tokenizer.h"
 #include "solve/solve_awq.h"
 
@@ -32,34 +31,18 @@ static nb_status take_rows(nb_calib *c, size_t rows, size_t len, nb_err *err)
     return c->ids ? NB_OK : nb_enomem(err, "the calibration tokens");
 }
 
-static nb_status from_ids(nb_calib *c, const char *path, size_t rows, size_t len, nb_err *err)
+/* The first rows of the file, each cut to its first tokens. */
+static nb_status from_ids(nb_calib *c, const char *path, size_t rows, size_t len, size_t vocab, nb_err *err)
 {
-    nb_store *s = NULL;
-    const nb_tensor *t;
-    nb_status rc = nb_st_open(path, &s, err);
-    size_t r, l;
+    nb_idrows all;
+    nb_status rc = nb_idrows_read(&all, path, vocab, err);
 
     if (rc != NB_OK)
         return rc;
-    t = nb_store_find(s, "input_ids");
-    if (!t && s->n_tensors == 1)
-        t = &s->tensors[0];
-    if (!t || t->rank != 2 || (t->dtype != NB_DT_I32 && t->dtype != NB_DT_I64) || t->shape[0] == 0 || t->shape[1] == 0) {
-        rc = nb_fail(err, NB_EFORMAT, "calib.shape", "",
-                     "calibration ids must be one I32 or I64 tensor \"input_ids\" of shape [rows, tokens]");
-        goto done;
-    }
-    r = rows && rows < t->shape[0] ? rows : (size_t)t->shape[0];
-    l = len && len < t->shape[1] ? len : (size_t)t->shape[1];
-    rc = take_rows(c, r, l, err);
-    for (size_t i = 0; rc == NB_OK && i < r; i++)
-        for (size_t j = 0; j < l; j++) {
-            const size_t at = i * (size_t)t->shape[1] + j;
-            const int64_t id = t->dtype == NB_DT_I32 ? (int32_t)nb_le32(t->data + at * 4) : (int64_t)nb_le64(t->data + at * 8);
-            c->ids[i * l + j] = id >= 0 && id <= INT32_MAX ? (int32_t)id : -1;
-        }
-done:
-    nb_store_close(s);
+    rc = take_rows(c, rows && rows < all.rows ? rows : all.rows, len && len < all.len ? len : all.len, err);
+    for (size_t i = 0; rc == NB_OK && i < c->rows; i++)
+        memcpy(c->ids + i * c->len, all.ids + i * all.len, c->len * sizeof *c->ids);
+    nb_idrows_clear(&all);
     return rc;
 }
 
@@ -166,7 +149,7 @@ nb_status nb_calib_open(nb_calib *c, const char *path, const char *model, size_t
 
     memset(c, 0, sizeof *c);
     if (nb_sniff(path, &kind, &ignored) == NB_OK && kind == NB_IO_SAFETENSORS)
-        rc = from_ids(c, path, rows, len, err);
+        rc = from_ids(c, path, rows, len, vocab, err);
     else
         rc = from_text(c, path, model, rows, len, err);
     for (size_t i = 0; rc == NB_OK && i < c->rows * c->len; i++)

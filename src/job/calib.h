@@ -19,12 +19,12 @@ typedef struct nb_calib {
     int32_t *ids; /* [rows][len] */
 } nb_calib;
 
-/* Read `path`: a safetensors file with I32 or I64 ids [R, T] ("input_ids", else its only tensor), or UTF-8 text that is
+/* Read `path`: token ids in a safetensors file (as nb_idrows_read takes them), or UTF-8 text that is
  * tokenized with the tokenizer of `model` and cut into rows of `len` tokens (0: 512).
  *   rows, len  limits; 0: all rows (text: 128), whole rows
  *   vocab      ids must be below it
  * Text with more than `rows` windows is sampled with a fixed seed; with less than one window it becomes one shorter row.
- * Errors: NB_EOPEN, NB_EFORMAT "calib.shape", "calib.token", "calib.empty". Caller clears. */
+ * Errors: NB_EOPEN, NB_EFORMAT "ids.tensor", "ids.shape", "ids.token", "calib.token", "calib.empty". Caller clears. */
 nb_status nb_calib_open(nb_calib *c, const char *path, const char *model, size_t rows, size_t len, size_t vocab, nb_err *err);
 void nb_calib_clear(nb_calib *c);
 

@@ -1,7 +1,6 @@
 /* dump.c - `nibble eval --dump`: run given ids and write everything down. */
 #include "job/dump.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +8,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "io/io.h"
+#include "job/ids.h"
 #include "model/exec.h"
 
 enum { PIECE = 256 }; /* tokens of one step */
@@ -33,63 +33,23 @@ typedef struct dump {
 
 /* ---- ids ------------------------------------------------------------------------------------------------------ */
 
-static nb_status read_ids(dump *d, const nb_tensor *t, nb_err *err)
-{
-    const size_t es = t->dtype == NB_DT_I64 ? 8 : 4, row = t->rank == 2 ? (size_t)t->shape[1] : 0;
-    char buf[128];
-
-    if ((t->dtype != NB_DT_I64 && t->dtype != NB_DT_I32) || t->rank < 1 || t->rank > 2 || t->n_bytes == 0)
-        return nb_fail(err, NB_EFORMAT, "ids.shape", "", "ids are %s %s, expected i32 or i64 of shape [T] or [R, T]",
-                       nb_dtype_info(t->dtype)->name, nb_shape_str(buf, sizeof buf, t->shape, t->rank));
-    d->flat = t->rank == 1;
-    d->R = d->flat ? 1 : (size_t)t->shape[0];
-    d->T = d->flat ? (size_t)t->shape[0] : row;
-    d->ids = nb_calloc(d->R, (d->T + d->o->greedy) * sizeof *d->ids);
-    if (!d->ids)
-        return nb_enomem(err, "the ids");
-    for (size_t i = 0; i < d->R * d->T; i++) {
-        const unsigned char *p = t->data + i * es;
-        const int64_t id = es == 8 ? (int64_t)nb_le64(p) : (int32_t)nb_le32(p);
-        if (id < 0 || id >= (int64_t)d->c->vocab)
-            return nb_fail(err, NB_EFORMAT, "ids.token", "", "id %" PRId64 " at index %zu, the model has %zu tokens", id, i, d->c->vocab);
-        d->ids[i / d->T * (d->T + d->o->greedy) + i % d->T] = (int32_t)id;
-    }
-    return NB_OK;
-}
-
+/* Rows with room for the greedy ids behind each. */
 static nb_status open_ids(dump *d, nb_err *err)
 {
-    static const char ext[] = ".safetensors:";
-    const char *spec = d->o->ids, *name = NULL;
-    char *path = nb_strdup(spec), esc[NB_ESC_CAP];
-    nb_store *s = NULL;
-    const nb_tensor *t;
-    nb_status rc;
+    nb_idrows rows;
+    nb_status rc = nb_idrows_read(&rows, d->o->ids, d->c->vocab, err);
+    size_t width;
 
-    if (!path)
-        return nb_enomem(err, "a path");
-    for (char *p = strstr(path, ext); p; p = strstr(p + 1, ext)) { /* the last one */
-        name = spec + (p - path) + sizeof ext - 1;
-        if (!strstr(p + 1, ext)) {
-            p[sizeof ext - 2] = 0;
-            break;
-        }
-    }
-    rc = nb_st_open(path, &s, err);
-    if (rc == NB_OK) {
-        t = nb_store_find(s, name ? name : "input_ids");
-        if (!t && !name && s->n_tensors == 1)
-            t = &s->tensors[0];
-        if (!t)
-            rc = nb_fail(err, NB_EFORMAT, "ids.tensor", "", "there is no tensor \"%s\" in it",
-                         nb_esc(esc, sizeof esc, name ? name : "input_ids", strlen(name ? name : "input_ids")));
-        else
-            rc = read_ids(d, t, err);
-    }
-    nb_err_at(err, path, NULL);
-    nb_store_close(s);
-    nb_free(path);
-    return rc;
+    if (rc != NB_OK)
+        return rc;
+    d->flat = rows.flat;
+    d->R = rows.rows;
+    d->T = rows.len;
+    d->ids = nb_add_size(d->T, d->o->greedy, &width) ? nb_calloc(d->R, width * sizeof *d->ids) : NULL;
+    for (size_t r = 0; d->ids && r < d->R; r++)
+        memcpy(d->ids + r * width, rows.ids + r * d->T, d->T * sizeof *d->ids);
+    nb_idrows_clear(&rows);
+    return d->ids ? NB_OK : nb_enomem(err, "the ids");
 }
 
 /* ---- output --------------------------------------------------------------------------------------------------- */

@@ -361,7 +361,7 @@ static void refusals(void **state)
         { "group of zero", tiny, good, 0, NB_DT_F16, NB_EARG, "quantize.group", "128" },
         { "no calibration", tiny, NULL, 16, NB_DT_F16, NB_EARG, "quantize.calib", "--calib" },
         { "calibration file missing", tiny, "/nonexistent/ids", 16, NB_DT_F16, NB_EOPEN, "open.missing", "" },
-        { "token over the vocabulary", tiny, bad, 16, NB_DT_F16, NB_EFORMAT, "calib.token", "96" },
+        { "token over the vocabulary", tiny, bad, 16, NB_DT_F16, NB_EFORMAT, "ids.token", "96" },
         { "scales in float32", tiny, good, 16, NB_DT_F32, NB_EARG, "quantize.scale_dtype", "bf16" },
         { "already quantized", done, good, 16, NB_DT_F16, NB_EUNSUPPORTED, "quantize.already", "awq-gemm" },
         { "no such model", "/nonexistent/model", good, 16, NB_DT_F16, NB_EOPEN, "open.missing", "" },
