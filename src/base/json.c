@@ -113,7 +113,7 @@ static nb_status prescan(const char *p, size_t n, const char *cls, int most, nb_
             i++;
         } else if (c == '[' || c == '{') {
             if (++depth > most)
-                return nb_fail(err, NB_ELIMIT, "limit.json_depth", "", "%s: nesting is deeper than %d levels at byte %zu", cls, most, i);
+                return nb_fail(err, NB_ELIMIT, "json.depth", "", "%s: nesting is deeper than %d levels at byte %zu", cls, most, i);
             i++;
         } else if (c == ']' || c == '}') {
             depth -= depth > 0;
@@ -157,7 +157,7 @@ static nb_status parse_failed(const json_error_t *e, const char *cls, nb_err *er
         snprintf(full, sizeof full, "%s.duplicate_key", cls);
         return nb_fail(err, NB_EFORMAT, full, "", "%s; keys of an object must differ", esc);
     case json_error_stack_overflow:
-        return nb_fail(err, NB_ELIMIT, "limit.json_depth", "", "nesting is too deep at line %d", e->line);
+        return nb_fail(err, NB_ELIMIT, "json.depth", "", "nesting is too deep at line %d", e->line);
     default:
         snprintf(full, sizeof full, "%s.json", cls);
         return nb_fail(err, NB_EFORMAT, full, "", "not valid JSON at line %d, column %d: %s", e->line, e->column, esc);
@@ -468,7 +468,7 @@ bool nb_json_remove(nb_json *obj, const char *key)
     return json_object_del(jj(obj), key) == 0;
 }
 
-static void dump_str(nb_buf *b, const char *s, size_t n)
+void nb_json_put_str(nb_buf *b, const char *s, size_t n)
 {
     size_t from = 0;
 
@@ -497,7 +497,7 @@ static void dump_str(nb_buf *b, const char *s, size_t n)
 }
 
 /* The shortest of 15, 16 or 17 digits that reads back the same; always recognisable as a real. */
-static void dump_real(nb_buf *b, double v)
+void nb_json_put_real(nb_buf *b, double v)
 {
     char s[40];
 
@@ -541,7 +541,7 @@ static void dump(const dumper *d, json_t *v, int level)
         for (void *it = json_object_iter(v); it; it = json_object_iter_next(v, it)) {
             const char *key = json_object_iter_key(it);
             dump_break(d, level + 1, i++ > 0);
-            dump_str(d->b, key, strlen(key));
+            nb_json_put_str(d->b, key, strlen(key));
             nb_buf_puts(d->b, d->compact ? ":" : ": ");
             dump(d, json_object_iter_value(it), level + 1);
         }
@@ -560,13 +560,13 @@ static void dump(const dumper *d, json_t *v, int level)
         nb_buf_putc(d->b, ']');
         break;
     case JSON_STRING:
-        dump_str(d->b, json_string_value(v), json_string_length(v));
+        nb_json_put_str(d->b, json_string_value(v), json_string_length(v));
         break;
     case JSON_INTEGER:
         nb_buf_printf(d->b, "%" PRId64, (int64_t)json_integer_value(v));
         break;
     case JSON_REAL:
-        dump_real(d->b, json_real_value(v));
+        nb_json_put_real(d->b, json_real_value(v));
         break;
     default:
         nb_buf_puts(d->b, json_is_true(v) ? "true" : json_is_false(v) ? "false" : "null");

@@ -13,13 +13,14 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 
 typedef struct nb_json nb_json;
 
 typedef enum nb_json_type { NB_JNULL, NB_JBOOL, NB_JINT, NB_JREAL, NB_JSTR, NB_JARR, NB_JOBJ } nb_json_type;
 
 /* Parse n bytes. cls is the prefix of the class of errors ("cfg", "idx", "st", "tok", "json"): malformed text is
- * "<cls>.json", NB_EFORMAT; deeper than depth is "limit.json_depth", NB_ELIMIT. The sentence gives line and column.
+ * "<cls>.json", NB_EFORMAT; deeper than depth is "json.depth", NB_ELIMIT. The sentence gives line and column.
  * depth 0 means 128. Duplicate key: "<cls>.duplicate_key". */
 nb_status nb_json_parse(const char *p, size_t n, const char *cls, int depth, nb_json **out, nb_err *err);
 /* Read and parse a file of at most limit bytes; err gets the file name. */
@@ -59,5 +60,8 @@ bool nb_json_push(nb_json *arr, nb_json *value);
 bool nb_json_remove(nb_json *obj, const char *key); /* true when it was there */
 /* Text; indent 0 is one line, without spaces after separators when `compact`. Caller frees with nb_free. NULL: no memory. */
 char *nb_json_dump(const nb_json *v, int indent, bool compact);
+/* Parts for writers of large texts that need no tree: a string in quotes (s[n] is UTF-8), a finite real. */
+void nb_json_put_str(nb_buf *b, const char *s, size_t n);
+void nb_json_put_real(nb_buf *b, double v);
 
 #endif

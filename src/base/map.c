@@ -30,20 +30,20 @@ static nb_status open_failed(int e, const char *path, nb_err *err)
     switch (e) {
     case ENOENT:
     case ENOTDIR:
-        rc = nb_fail(err, NB_EOPEN, "open.missing", "", "no such file; check the path");
+        rc = nb_fail(err, NB_EOPEN, "io.not_found", "", "no such file; check the path");
         break;
     case EACCES:
     case EPERM:
-        rc = nb_fail(err, NB_EOPEN, "open.permission", "", "no permission to read it");
+        rc = nb_fail(err, NB_EOPEN, "io.permission", "", "no permission to read it");
         break;
     case ELOOP:
-        rc = nb_fail(err, NB_EOPEN, "open.symlink_loop", "", "symbolic links lead in a circle");
+        rc = nb_fail(err, NB_EOPEN, "io.symlink_loop", "", "symbolic links lead in a circle");
         break;
     case ENXIO: /* a socket */
-        rc = nb_fail(err, NB_EOPEN, "open.not_regular", "", "it is a socket or device, a regular file is needed");
+        rc = nb_fail(err, NB_EOPEN, "io.not_regular", "", "it is a socket or device, a regular file is needed");
         break;
     default:
-        rc = nb_fail(err, NB_EREAD, "read.open", "", "cannot be opened: %s", why(e, buf, sizeof buf));
+        rc = nb_fail(err, NB_EREAD, "io.read", "", "cannot be opened: %s", why(e, buf, sizeof buf));
     }
     nb_err_at(err, path, NULL);
     return rc;
@@ -64,7 +64,7 @@ static nb_status open_regular(const char *path, int *fd, struct stat *st, nb_err
         rc = open_failed(errno, path, err);
     } else if (!S_ISREG(st->st_mode)) {
         kind = S_ISDIR(st->st_mode) ? "directory" : S_ISFIFO(st->st_mode) ? "pipe" : S_ISSOCK(st->st_mode) ? "socket" : "device";
-        rc = nb_fail(err, NB_EOPEN, "open.not_regular", "", "it is a %s, a regular file is needed", kind);
+        rc = nb_fail(err, NB_EOPEN, "io.not_regular", "", "it is a %s, a regular file is needed", kind);
         nb_err_at(err, path, NULL);
     } else {
         return NB_OK;
@@ -137,12 +137,12 @@ nb_status nb_map_still(const nb_map *m, nb_err *err)
     if (!m->path)
         return NB_OK;
     if ((m->fd >= 0 ? fstat(m->fd, &st) : stat(m->path, &st)) != 0)
-        rc = nb_fail(err, NB_EREAD, "read.changed", "", "the file went away while in use");
+        rc = nb_fail(err, NB_EREAD, "io.changed", "", "the file went away while in use");
     else if ((uint64_t)st.st_size != m->size)
-        rc = nb_fail(err, NB_EREAD, "read.changed", "", "the file changed while in use: it had %zu bytes, now %" PRId64, m->size,
+        rc = nb_fail(err, NB_EREAD, "io.changed", "", "the file changed while in use: it had %zu bytes, now %" PRId64, m->size,
                      (int64_t)st.st_size);
     else if (st.st_mtim.tv_sec != m->mtime_s || st.st_mtim.tv_nsec != m->mtime_ns)
-        rc = nb_fail(err, NB_EREAD, "read.changed", "", "the file was written to while in use");
+        rc = nb_fail(err, NB_EREAD, "io.changed", "", "the file was written to while in use");
     else
         return NB_OK;
     nb_err_at(err, m->path, NULL);
@@ -212,9 +212,9 @@ nb_status nb_read_file(const char *path, size_t limit, char **out, size_t *n, nb
     }
     got = read_full(fd, p, cap);
     if (got < 0) {
-        rc = nb_fail(err, NB_EREAD, "read.io", "", "read failed: %s", why(errno, buf, sizeof buf));
+        rc = nb_fail(err, NB_EREAD, "io.read", "", "read failed: %s", why(errno, buf, sizeof buf));
     } else if ((size_t)got != cap - 1) {
-        rc = nb_fail(err, NB_EREAD, "read.changed", "", "the file changed while it was read");
+        rc = nb_fail(err, NB_EREAD, "io.changed", "", "the file changed while it was read");
     } else {
         p[got] = 0;
         *out = p;

@@ -21,13 +21,13 @@ typedef struct nb_map {
     int64_t mtime_s, mtime_ns; /* when it was opened */
 } nb_map;
 
-/* Map `path` read-only. out is the caller's struct. Errors: NB_EOPEN "open.missing", "open.permission",
- * "open.symlink_loop", "open.not_regular"; NB_EREAD "read.open"; NB_ELIMIT "limit.file" when it does not fit the
+/* Map `path` read-only. out is the caller's struct. Errors: NB_EOPEN "io.not_found", "io.permission",
+ * "io.symlink_loop", "io.not_regular"; NB_EREAD "io.read"; NB_ELIMIT "limit.file" when it does not fit the
  * address space. A directory, FIFO, socket or device is refused without blocking. */
 nb_status nb_map_open(nb_map *out, const char *path, nb_err *err);
 void nb_map_close(nb_map *m); /* a zeroed or closed map is fine */
 
-/* Has the file still the size and time it had when it was mapped? NB_EREAD "read.changed" if not. Thread safe. */
+/* Has the file still the size and time it had when it was mapped? NB_EREAD "io.changed" if not. Thread safe. */
 nb_status nb_map_still(const nb_map *m, nb_err *err);
 
 /* Tell the system that bytes [off, off+n) will not be read again (drops page cache residency of this mapping). */

@@ -41,7 +41,7 @@ static void on_pipe(int sig)
 /* A mapped file that shrinks raises SIGBUS on the next read: one sentence and the code of a failed read (hardening 3.1). */
 static void on_bus(int sig)
 {
-    static const char text[] = "nibble: error: read.changed: an input file shrank while it was being read\n";
+    static const char text[] = "nibble: error: io.changed: an input file shrank while it was being read\n";
     ssize_t n = write(2, text, sizeof text - 1);
 
     (void)sig;

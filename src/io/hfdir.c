@@ -155,7 +155,7 @@ static nb_status list_names(nb_hfdir *d, nb_err *err)
     nb_status rc = NB_OK;
 
     if (!dir || !real)
-        rc = nb_fail(err, NB_EOPEN, errno == EACCES ? "open.permission" : "open.missing", "", "cannot list the directory: %s",
+        rc = nb_fail(err, NB_EOPEN, errno == EACCES ? "io.permission" : "io.not_found", "", "cannot list the directory: %s",
                      strerror(errno));
     while (rc == NB_OK && (e = readdir(dir)) != NULL) {
         struct stat st;

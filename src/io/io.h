@@ -19,7 +19,7 @@
 typedef enum nb_container { NB_IO_UNKNOWN, NB_IO_DIR, NB_IO_SAFETENSORS, NB_IO_INDEX, NB_IO_GGUF, NB_IO_TORCH } nb_container;
 
 /* What is at `path`, by its first bytes and name (open.c sniff table). NB_EOPEN when it cannot be opened. Git-LFS
- * pointers are refused here (FIL-009, "open.lfs_pointer"). */
+ * pointers are refused here (FIL-009, "fmt.mismatch"). */
 nb_status nb_sniff(const char *path, nb_container *out, nb_err *err);
 
 /* Open any supported container as a store with Hugging Face tensor names. For a directory: model.safetensors.index.json,

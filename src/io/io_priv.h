@@ -35,7 +35,7 @@ nb_status nb_stamp_take(nb_stamp *s, nb_map *m, nb_err *err);
 /* NB_EREAD "io.changed" when the file at `path` is no longer the one the stamp was taken of. */
 nb_status nb_stamp_check(const nb_stamp *s, const char *path, nb_err *err);
 
-/* NB_EFORMAT "open.lfs_pointer" FIL-009 when the bytes are a Git LFS pointer. */
+/* NB_EFORMAT "fmt.mismatch" FIL-009 when the bytes are a Git LFS pointer. */
 nb_status nb_lfs_check(const unsigned char *p, size_t n, nb_err *err);
 /* "a zip archive", "a GGUF file", "a web page" ... when the first bytes say so; NULL when they say nothing. */
 const char *nb_foreign(const unsigned char *p, size_t n);

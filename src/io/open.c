@@ -78,7 +78,7 @@ static nb_status look(const char *dir, contents *c, nb_err *err)
     const struct dirent *e;
 
     if (!d)
-        return nb_fail(err, NB_EOPEN, errno == EACCES ? "open.permission" : "open.missing", "", "cannot list the directory: %s",
+        return nb_fail(err, NB_EOPEN, errno == EACCES ? "io.permission" : "io.not_found", "", "cannot list the directory: %s",
                        strerror(errno));
     while ((e = readdir(d)) != NULL) {
         if (e->d_name[0] == '.' || strlen(e->d_name) > 255)
@@ -123,13 +123,13 @@ static nb_status open_dir(const char *dir, nb_store **out, nb_err *err)
     else if (c.n_gguf == 1)
         name = c.gguf;
     else if (c.n_gguf > 1)
-        return nb_fail(err, NB_EARG, "open.ambiguous", "", "%zu GGUF files; name one of them, for example %s", c.n_gguf, c.gguf);
+        return nb_fail(err, NB_EARG, "dir.ambiguous", "", "%zu GGUF files; name one of them, for example %s", c.n_gguf, c.gguf);
     else if (c.n_torch == 1)
         name = c.torch;
     else if (c.n_torch > 1)
-        return nb_fail(err, NB_EARG, "open.ambiguous", "", "%zu PyTorch archives; name one of them, for example %s", c.n_torch, c.torch);
+        return nb_fail(err, NB_EARG, "dir.ambiguous", "", "%zu PyTorch archives; name one of them, for example %s", c.n_torch, c.torch);
     else
-        return nb_fail(err, NB_EOPEN, "open.no_weights", "", "no weights here: no .safetensors, no .bin or .pt and no .gguf file");
+        return nb_fail(err, NB_EOPEN, "dir.no_weights", "", "no weights here: no .safetensors, no .bin or .pt and no .gguf file");
     path = nb_join(dir, name);
     rc = path ? nb_open(path, out, err) : nb_enomem(err, "a path");
     nb_free(path);

@@ -59,8 +59,8 @@ nb_status nb_lfs_check(const unsigned char *p, size_t n, nb_err *err)
 {
     if (!starts(p, n, "version https://git-lfs") || n > 4096)
         return NB_OK;
-    return nb_fail(err, NB_EFORMAT, "open.lfs_pointer", "FIL-009", "is a Git LFS pointer (%zu bytes), not the weights; run: git lfs pull",
-                   n);
+    return nb_fail(err, NB_EFORMAT, "fmt.mismatch", "FIL-009",
+                   "is a Git LFS pointer (%zu bytes), not the weights: the download is incomplete; run: git lfs pull", n);
 }
 
 const char *nb_foreign(const unsigned char *p, size_t n)

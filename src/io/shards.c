@@ -171,7 +171,7 @@ static nb_status open_shards(shards_store *s, nb_err *err)
         nb_free(path);
         if (r == NB_OK)
             continue;
-        if (r == NB_EOPEN && (strcmp(e.cls, "open.missing") == 0 || strcmp(e.cls, "io.not_found") == 0)) {
+        if (r == NB_EOPEN && strcmp(e.cls, "io.not_found") == 0) {
             nb_err_clear(&e);
             r = nb_fail(&e, NB_EOPEN, "idx.missing_shard", "FIL-003",
                         "listed in the index but not on disk; %zu tensors are missing (%.200s)", sh->n_mapped, sh->first);

@@ -42,7 +42,7 @@ static const nb_rule rules[] = {
     WARN("FIL-008", "idx.total_size",
          "metadata.total_size of the index is not the sum of the tensor bytes. Nothing reads it for loading, but progress bars and "
          "size estimates of other programs do."),
-    REJECT("FIL-009", "open.lfs_pointer", NB_EFORMAT,
+    REJECT("FIL-009", "fmt.mismatch", NB_EFORMAT,
            "The file is a small text that points to the real one in Git LFS storage. The repository was cloned without its large "
            "files. Run `git lfs pull` in it."),
     WARN("FIL-010", "dir.missing_file",

@@ -21,7 +21,7 @@ typedef struct nb_tokjson {
     const char *merges;
     size_t n_vocab, n_merges;
 } nb_tokjson;
-/* Zero *out first. Errors: NB_EFORMAT "tok.json", "tok.duplicate_key"; NB_ELIMIT "limit.json_depth". */
+/* Zero *out first. Errors: NB_EFORMAT "tok.json", "tok.duplicate_key"; NB_ELIMIT "json.depth". */
 nb_status nb_tokjson_open(const char *json, size_t n, nb_tokjson *out, nb_err *err);
 void nb_tokjson_clear(nb_tokjson *j);
 

@@ -32,7 +32,7 @@ fi
 [ "$(wc -l <"$TMP/out")" -eq 5 ] || fail "logits example"
 rc=0
 "$build/examples/generate" "$TMP/absent" x >"$TMP/out" 2>"$TMP/err" || rc=$?
-[ $rc -eq 3 ] && grep -q open.missing "$TMP/err" || fail "generate example on an absent model: exit $rc"
+[ $rc -eq 3 ] && grep -q io.not_found "$TMP/err" || fail "generate example on an absent model: exit $rc"
 echo "ok examples"
 
 # The installed tree, moved elsewhere, compiles an example both ways.

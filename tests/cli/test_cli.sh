@@ -61,7 +61,7 @@ code "CL-01 --errors of another kind" 2 "arg.value: --errors" "$NIBBLE" inspect 
 code "CL-02 the last of two counts" 0 "" "$NIBBLE" run $model "It is a truth" --raw -q --temperature 0 -n 9 -n 3
 cp "$TMP/out" "$TMP/last"
 "$NIBBLE" run $model "It is a truth" --raw -q --temperature 0 -n 3 | cmp - "$TMP/last" || fail "CL-02"
-code "two dashes end options" 3 'nibble: error: open.missing: --json' "$NIBBLE" inspect -- --json
+code "two dashes end options" 3 'nibble: error: io.not_found: --json' "$NIBBLE" inspect -- --json
 
 # Errors as JSON: one object a line, whatever the error is about.
 json() { # label, wanted class, wanted exit, command...
@@ -74,11 +74,11 @@ json() { # label, wanted class, wanted exit, command...
     grep -q '^{"level":"error","class":"'"$class"'","exit":'"$want"',.*"detail":".*}$' "$TMP/err" || fail "$label: not that object"
     echo "ok $label"
 }
-json "--errors=json, absent file" open.missing 3 "$NIBBLE" inspect "$TMP/absent" --errors=json
-json "--errors json, two words" open.missing 3 "$NIBBLE" inspect "$TMP/absent" --errors json
+json "--errors=json, absent file" io.not_found 3 "$NIBBLE" inspect "$TMP/absent" --errors=json
+json "--errors json, two words" io.not_found 3 "$NIBBLE" inspect "$TMP/absent" --errors json
 json "--errors=json, unknown option" arg.option 2 "$NIBBLE" inspect --frobnicate --errors=json
 json "--errors=json, unknown verb" arg.verb 2 "$NIBBLE" frobnicate --errors=json
-json "--errors=json, quotes and control bytes" open.missing 3 "$NIBBLE" inspect "$(printf 'a"\\\033b')" --errors=json
+json "--errors=json, quotes and control bytes" io.not_found 3 "$NIBBLE" inspect "$(printf 'a"\\\033b')" --errors=json
 
 # CL-03: nobody takes the output.
 rc=0; "$NIBBLE" inspect $model >&- 2>"$TMP/err" || rc=$?

@@ -51,14 +51,14 @@ grep -q '"runs": true' "$TMP/out"
 echo "ok layout"
 
 # bad input
-refused 3 open.missing "$NIBBLE" inspect "$TMP/absent"
-refused 3 open.no_weights "$NIBBLE" inspect "$TMP"
+refused 3 io.not_found "$NIBBLE" inspect "$TMP/absent"
+refused 3 dir.no_weights "$NIBBLE" inspect "$TMP"
 refused 2 arg. "$NIBBLE" inspect
 refused 2 arg. "$NIBBLE" inspect models/pemberley-4m --context 0
 head -c 100000 models/pemberley-4m/model.safetensors >"$TMP/short.safetensors"
 refused 4 'st.truncated \[FIL-006\]' "$NIBBLE" inspect "$TMP/short.safetensors"
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n' >"$TMP/model.safetensors"
-refused 4 'open.lfs_pointer \[FIL-009\]' "$NIBBLE" inspect "$TMP/model.safetensors"
+refused 4 'fmt.mismatch \[FIL-009\]' "$NIBBLE" inspect "$TMP/model.safetensors"
 printf 'GGUF\001\000\000\000aaaaaaaaaaaaaaaa' >"$TMP/old.gguf"
 refused 5 gguf.version "$NIBBLE" inspect "$TMP/old.gguf"
 mkdir "$TMP/index"

@@ -39,7 +39,7 @@ run $model "$prompt" --temperature 0 -n 4 >/dev/null
 grep -q 'prompt tokens at .* tok/s, 4 tokens at .* threads$' "$TMP/err" || { echo "FAIL figures" >&2; cat "$TMP/err" >&2; exit 1; }
 echo "ok line of figures"
 
-fails "missing model" 3 'open.missing' run "$TMP/nothing" x
+fails "missing model" 3 'io.not_found' run "$TMP/nothing" x
 fails "empty directory" 3 FIL-001 run "$TMP/." x
 fails "prompt longer than the context" 6 'limit.context' run $model "$prompt" --context 4
 fails "bad temperature" 2 'arg.value' run $model x --temperature -3

@@ -66,7 +66,7 @@ printf '{"model":' >"$TMP/broken.json"
 refused "TK-01 bad JSON" 4 tok.json "$NIBBLE" tokenize "$TMP/broken.json" --text a
 printf '{"model":{"type":"Unigram","vocab":[]}}' >"$TMP/unigram.json"
 refused "TK-02 model kind" 5 tok.model "$NIBBLE" tokenize "$TMP/unigram.json" --text a
-refused "no such file" 3 open.missing "$NIBBLE" tokenize "$TMP/nothing" --text a
+refused "no such file" 3 io.not_found "$NIBBLE" tokenize "$TMP/nothing" --text a
 refused "no model" 2 arg "$NIBBLE" tokenize --text a
 refused "two inputs" 2 arg "$NIBBLE" tokenize $model --text a --file "$TMP/text"
 refused "ids that are none" 2 arg.ids "$NIBBLE" tokenize $model --decode --text '1 x'

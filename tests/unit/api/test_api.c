@@ -37,11 +37,11 @@ static void test_errors(void **state)
         const char *label, *cls;
         int got, want;
     } rows[] = {
-        { "absent model", "open.missing", nibble_open("tests/data/absent", NULL, &m, &e[0]), NIBBLE_OPEN },
+        { "absent model", "io.not_found", nibble_open("tests/data/absent", NULL, &m, &e[0]), NIBBLE_OPEN },
         { "no path", "arg.null", nibble_open(NULL, NULL, &m, &e[1]), NIBBLE_ARGUMENT },
         { "kernels of another name", "arg.cpu", nibble_open(MODEL, &bad_cpu, &m, &e[2]), NIBBLE_ARGUMENT },
-        { "inspect, absent", "open.missing", nibble_inspect("tests/data/absent", &json, &e[3]), NIBBLE_OPEN },
-        { "check, absent", "open.missing", nibble_check("tests/data/absent", 1, NULL, &json, &e[4]), NIBBLE_OPEN },
+        { "inspect, absent", "io.not_found", nibble_inspect("tests/data/absent", &json, &e[3]), NIBBLE_OPEN },
+        { "check, absent", "io.not_found", nibble_check("tests/data/absent", 1, NULL, &json, &e[4]), NIBBLE_OPEN },
         { "check, no result", "arg.null", nibble_check(MODEL, 1, NULL, NULL, &e[5]), NIBBLE_ARGUMENT },
         { "quantize, no options", "arg.null", nibble_quantize(MODEL, "absent/out", NULL, &e[6]), NIBBLE_ARGUMENT },
         { "quantize, no method", "arg.null", nibble_quantize(MODEL, "absent/out", &no_method, &e[7]), NIBBLE_ARGUMENT },

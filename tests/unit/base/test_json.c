@@ -120,7 +120,7 @@ static void depth(void **state)
         if (nb_json_parse(t, 2 * n, "cfg", rows[i].limit, &v, &e) != rows[i].rc)
             fail_msg("%s: %s", rows[i].label, e.what);
         if (rows[i].rc != NB_OK)
-            assert_string_equal(e.cls, "limit.json_depth");
+            assert_string_equal(e.cls, "json.depth");
         nb_json_free(v);
         nb_free(t);
     }

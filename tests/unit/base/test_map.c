@@ -27,13 +27,13 @@ static void map_rows(void **state)
         nb_status rc;
         const char *cls;
     } rows[] = {
-        { "FS-01 absent", "absent", NB_EOPEN, "open.missing" },
-        { "FS-01 component is a file", "plain/x", NB_EOPEN, "open.missing" },
-        { "FS-02 no permission", "locked", NB_EOPEN, "open.permission" },
-        { "FS-03 directory", "dir", NB_EOPEN, "open.not_regular" },
-        { "FS-04 pipe", "pipe", NB_EOPEN, "open.not_regular" },
-        { "FS-04 socket", "sock", NB_EOPEN, "open.not_regular" },
-        { "FS-06 symlink loop", "loop", NB_EOPEN, "open.symlink_loop" },
+        { "FS-01 absent", "absent", NB_EOPEN, "io.not_found" },
+        { "FS-01 component is a file", "plain/x", NB_EOPEN, "io.not_found" },
+        { "FS-02 no permission", "locked", NB_EOPEN, "io.permission" },
+        { "FS-03 directory", "dir", NB_EOPEN, "io.not_regular" },
+        { "FS-04 pipe", "pipe", NB_EOPEN, "io.not_regular" },
+        { "FS-04 socket", "sock", NB_EOPEN, "io.not_regular" },
+        { "FS-06 symlink loop", "loop", NB_EOPEN, "io.symlink_loop" },
         { "FS-05 zero bytes", "empty", NB_OK, "" },
         { "FS-07 symlink to a file", "link", NB_OK, "" },
         { "FS-08 strange name", "a b\n\x1b%s\xff", NB_OK, "" },
@@ -87,7 +87,7 @@ static void map_rows(void **state)
         nb_map m = { 0 };
         nb_err e = { 0 };
         assert_int_equal(nb_map_open(&m, "/dev/zero", &e), NB_EOPEN); /* FS-04 */
-        assert_string_equal(e.cls, "open.not_regular");
+        assert_string_equal(e.cls, "io.not_regular");
     }
 }
 
@@ -107,7 +107,7 @@ static void changed_while_mapped(void **state)
     assert_memory_equal(m.base, "0123456789", 10); /* dropped bytes come back when read */
     assert_int_equal(truncate(p, 4), 0);
     assert_int_equal(nb_map_still(&m, &e), NB_EREAD); /* FS-11 */
-    assert_string_equal(e.cls, "read.changed");
+    assert_string_equal(e.cls, "io.changed");
     nb_map_close(&m);
 
     put(dir, "f", "0123456789", 10);

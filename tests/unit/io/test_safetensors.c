@@ -139,10 +139,10 @@ static void places(void **state)
     static const struct {
         const char *label, *path;
         const char *cls;
-    } bad[] = { { "FS-01 absent", "/tmp/nibble-no-such-file", "open.missing" },
-                { "FS-03 a directory", "/tmp", "open.not_regular" },
-                { "FS-04 /dev/zero", "/dev/zero", "open.not_regular" },
-                { "FS-04 /dev/full", "/dev/full", "open.not_regular" } };
+    } bad[] = { { "FS-01 absent", "/tmp/nibble-no-such-file", "io.not_found" },
+                { "FS-03 a directory", "/tmp", "io.not_regular" },
+                { "FS-04 /dev/zero", "/dev/zero", "io.not_regular" },
+                { "FS-04 /dev/full", "/dev/full", "io.not_regular" } };
     char fifo[400], loop[400];
     nb_store *s = NULL;
 
@@ -155,13 +155,13 @@ static void places(void **state)
     assert_int_equal(mkfifo(fifo, 0600), 0);
     {
         nb_err err = { 0 };
-        expect("FS-04 FIFO does not block", nb_st_open(fifo, &s, &err), &err, NB_EOPEN, "open.not_regular");
+        expect("FS-04 FIFO does not block", nb_st_open(fifo, &s, &err), &err, NB_EOPEN, "io.not_regular");
     }
     snprintf(loop, sizeof loop, "%s", scratch("loop.safetensors"));
     assert_int_equal(symlink(loop, loop), 0);
     {
         nb_err err = { 0 };
-        expect("FS-06 symlink loop", nb_st_open(loop, &s, &err), &err, NB_EOPEN, "open.symlink_loop");
+        expect("FS-06 symlink loop", nb_st_open(loop, &s, &err), &err, NB_EOPEN, "io.symlink_loop");
     }
     {
         nb_err err = { 0 };
@@ -180,12 +180,12 @@ static void lfs_pointer(void **state)
     const char *path = scratch_file("lfs.safetensors", text, sizeof text - 1);
 
     (void)state;
-    expect("FIL-009 pointer", nb_open(path, &s, &err), &err, NB_EFORMAT, "open.lfs_pointer");
+    expect("FIL-009 pointer", nb_open(path, &s, &err), &err, NB_EFORMAT, "fmt.mismatch");
     assert_string_equal(err.rule, "FIL-009");
     nb_err_clear(&err);
-    expect("FIL-009 pointer as shard", nb_st_open(path, &s, &err), &err, NB_EFORMAT, "open.lfs_pointer");
+    expect("FIL-009 pointer as shard", nb_st_open(path, &s, &err), &err, NB_EFORMAT, "fmt.mismatch");
     nb_err_clear(&err);
-    expect("FIL-009 sniff", nb_sniff(path, &kind, &err), &err, NB_EFORMAT, "open.lfs_pointer");
+    expect("FIL-009 sniff", nb_sniff(path, &kind, &err), &err, NB_EFORMAT, "fmt.mismatch");
 }
 
 static void values_and_places(void **state)
@@ -250,7 +250,7 @@ static void big_headers(void **state)
 
     for (int i = 0; i < 100000; i++)
         nb_buf_puts(&b, i ? "[" : "{\"a\":");
-    expect("ST-08 JS-03 depth", nb_st_open(st_file(b.p, -1, 1), &s, &err), &err, NB_ELIMIT, "limit.json_depth");
+    expect("ST-08 JS-03 depth", nb_st_open(st_file(b.p, -1, 1), &s, &err), &err, NB_ELIMIT, "json.depth");
     nb_buf_clear(&b);
 }
 

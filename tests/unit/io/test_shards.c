@@ -67,8 +67,8 @@ static const struct {
     { "IX-07 extra tensors ignored", MAP("\"a\":\"shard-1.safetensors\""), NB_OK, "", "" },
     { "IX-10 total_size wrong", "{\"metadata\":{\"total_size\":-7},\"weight_map\":{\"a\":\"shard-1.safetensors\"}}", NB_OK, "", "" },
     { "IX-10 total_size absent", "{\"weight_map\":{\"a\":\"shard-1.safetensors\"}}", NB_OK, "", "" },
-    { "IX-12 shard is a directory", MAP("\"a\":\"dir.safetensors\""), NB_EOPEN, "open.not_regular", "" },
-    { "IX-12 shard is a FIFO", MAP("\"a\":\"fifo.safetensors\""), NB_EOPEN, "open.not_regular", "" },
+    { "IX-12 shard is a directory", MAP("\"a\":\"dir.safetensors\""), NB_EOPEN, "io.not_regular", "" },
+    { "IX-12 shard is a FIFO", MAP("\"a\":\"fifo.safetensors\""), NB_EOPEN, "io.not_regular", "" },
     { "IX-13 mixed", MAP("\"a\":\"shard-1.safetensors\",\"b\":\"x.bin\""), NB_EUNSUPPORTED, "idx.mixed", "" },
     { "IX-13 all PyTorch", MAP("\"a\":\"x.bin\""), NB_EUNSUPPORTED, "fmt.torch", "" },
     { "IX-14 one inode by two names", MAP("\"a\":\"shard-1.safetensors\",\"b\":\"same-1.safetensors\""), NB_OK, "", "" },
@@ -170,13 +170,13 @@ static void directories(void **state)
         const char *label, *files;
         nb_status want;
         const char *cls;
-    } dirs[] = { { "nothing", "README.md", NB_EOPEN, "open.no_weights" },
+    } dirs[] = { { "nothing", "README.md", NB_EOPEN, "dir.no_weights" },
                  { "one safetensors file of any name", "gptq_model-4bit.safetensors", NB_OK, "" },
                  { "IX-08 model.safetensors wins over strays", "model.safetensors,other.safetensors", NB_OK, "" },
                  { "FIL-007 two files and no index", "a.safetensors,b.safetensors", NB_EFORMAT, "idx.missing" },
                  { "IX-09 safetensors wins over PyTorch", "model.safetensors,pytorch_model.bin", NB_OK, "" },
                  { "FIL-002 PyTorch only", "pytorch_model.bin", NB_EUNSUPPORTED, "fmt.torch" },
-                 { "two GGUF files", "a.gguf,b.gguf", NB_EARG, "open.ambiguous" },
+                 { "two GGUF files", "a.gguf,b.gguf", NB_EARG, "dir.ambiguous" },
                  { "FS-15 content decides, not the name", "a.gguf", NB_OK, "" } };
 
     (void)state;

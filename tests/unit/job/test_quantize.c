@@ -360,11 +360,11 @@ static void refusals(void **state)
         { "SHP-004 group that does not divide", tiny, good, 32, NB_DT_F16, NB_EARG, "quantize.group", "16, -1" },
         { "group of zero", tiny, good, 0, NB_DT_F16, NB_EARG, "quantize.group", "128" },
         { "no calibration", tiny, NULL, 16, NB_DT_F16, NB_EARG, "quantize.calib", "--calib" },
-        { "calibration file missing", tiny, "/nonexistent/ids", 16, NB_DT_F16, NB_EOPEN, "open.missing", "" },
+        { "calibration file missing", tiny, "/nonexistent/ids", 16, NB_DT_F16, NB_EOPEN, "io.not_found", "" },
         { "token over the vocabulary", tiny, bad, 16, NB_DT_F16, NB_EFORMAT, "ids.token", "96" },
         { "scales in float32", tiny, good, 16, NB_DT_F32, NB_EARG, "quantize.scale_dtype", "bf16" },
         { "already quantized", done, good, 16, NB_DT_F16, NB_EUNSUPPORTED, "quantize.already", "awq-gemm" },
-        { "no such model", "/nonexistent/model", good, 16, NB_DT_F16, NB_EOPEN, "open.missing", "" },
+        { "no such model", "/nonexistent/model", good, 16, NB_DT_F16, NB_EOPEN, "io.not_found", "" },
     };
 
     (void)state;
