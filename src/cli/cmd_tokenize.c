@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "io/io.h"
+#include "job/load.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
@@ -65,18 +66,11 @@ static nb_status open_file(const char *path, nb_tokenizer **out, nb_err *err)
 
 static nb_status open_dir(const char *path, nb_tokenizer **out, nb_err *err)
 {
-    const char *json = NULL, *config = NULL;
-    size_t n_json = 0, n_config = 0;
     nb_hfdir *d = NULL;
-    nb_status rc;
+    nb_status rc = nb_hfdir_open(path, &d, err);
 
-    rc = nb_hfdir_open(path, &d, err);
     if (rc == NB_OK)
-        rc = nb_hfdir_file(d, "tokenizer.json", &json, &n_json, err);
-    if (rc == NB_OK)
-        rc = nb_hfdir_file(d, "tokenizer_config.json", &config, &n_config, err);
-    if (rc == NB_OK)
-        rc = nb_tokenizer_open(json, n_json, config, n_config, out, err);
+        rc = nb_load_tokenizer(d, out, err);
     nb_hfdir_close(d);
     return rc;
 }
@@ -94,7 +88,7 @@ static nb_status read_stdin(nb_buf *b, nb_err *err)
             return nb_fail(err, NB_ELIMIT, "limit.file", "", "standard input is longer than %u bytes", INPUT_MOST);
     }
     if (ferror(stdin))
-        return nb_fail(err, NB_EREAD, "read.failed", "", "standard input cannot be read");
+        return nb_fail(err, NB_EREAD, "io.read", "", "standard input cannot be read");
     return b->failed ? nb_enomem(err, "standard input") : NB_OK;
 }
 

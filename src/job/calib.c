@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "io/io.h"
 #include "job/ids.h"
+#include "job/load.h"
 #include "text/tokenizer.h"
 #include "solve/solve_awq.h"
 
@@ -104,18 +105,10 @@ static nb_status cut_text(nb_calib *c, const nb_ids *ids, size_t rows, size_t le
 static nb_status open_tokenizer(const char *model, nb_tokenizer **tok, nb_err *err)
 {
     nb_hfdir *dir = NULL;
-    const char *json = NULL, *config = NULL;
-    size_t n_json = 0, n_config = 0;
     nb_status rc = nb_hfdir_open(model, &dir, err);
 
     if (rc == NB_OK)
-        rc = nb_hfdir_file(dir, "tokenizer.json", &json, &n_json, err);
-    if (rc == NB_OK)
-        rc = nb_hfdir_file(dir, "tokenizer_config.json", &config, &n_config, err);
-    if (rc == NB_OK && !json)
-        rc = nb_fail(err, NB_EOPEN, "tok.missing", "", "the model has no tokenizer.json; calibrate with token ids instead of text");
-    if (rc == NB_OK)
-        rc = nb_tokenizer_open(json, n_json, config, n_config, tok, err);
+        rc = nb_load_tokenizer(dir, tok, err);
     nb_hfdir_close(dir);
     nb_err_at(err, model, NULL);
     return rc;

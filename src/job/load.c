@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "text/toksource.h"
 
 static void log_notes(const nb_report *notes, const nb_host *host)
 {
@@ -51,28 +52,50 @@ nb_status nb_load_model(nb_loaded *l, const nb_model_opts *opts, nb_err *err)
     return rc;
 }
 
+/* Files of the directory that matter, one after the other: a large vocabulary that will not be used is not read. */
+static nb_status read_source(nb_hfdir *d, nb_toksource *src, nb_err *err)
+{
+    nb_tokfiles f = { 0 };
+    nb_status rc = NB_OK;
+
+    for (int i = 0; rc == NB_OK && i < NB_TOK_N; i++) {
+        if (!nb_tokfiles_skip(&f, (nb_tokfile_id)i))
+            rc = nb_hfdir_file(d, nb_tokfile_name[i], &f.f[i].p, &f.f[i].n, err);
+    }
+    return rc == NB_OK ? nb_toksource_init(src, &f, err) : rc;
+}
+
+nb_status nb_load_tokenizer(nb_hfdir *d, nb_tokenizer **out, nb_err *err)
+{
+    nb_toksource src = { 0 };
+    nb_status rc = read_source(d, &src, err);
+
+    *out = NULL;
+    if (rc == NB_OK)
+        rc = nb_tokenizer_open(src.json, src.n_json, src.config, src.n_config, out, err);
+    nb_toksource_clear(&src);
+    nb_err_at(err, nb_hfdir_path(d), NULL);
+    return rc;
+}
+
 nb_status nb_load_text(nb_loaded *l, const char *path, nb_err *err)
 {
-    const char *json, *config, *jinja;
-    size_t n_json, n_config, n_jinja;
+    nb_toksource src = { 0 };
+    const char *jinja;
+    size_t n_jinja;
     nb_status rc = NB_OK;
 
     if (!l->dir)
         rc = nb_hfdir_open(path, &l->dir, err);
     if (rc == NB_OK)
-        rc = nb_hfdir_file(l->dir, "tokenizer.json", &json, &n_json, err);
-    if (rc != NB_OK)
-        return rc;
-    if (!json)
-        return nb_fail(err, NB_EOPEN, "tok.missing", "FIL-010",
-                       "no tokenizer.json in %s; the model can be inspected and converted but not chatted with", nb_hfdir_path(l->dir));
-    rc = nb_hfdir_file(l->dir, "tokenizer_config.json", &config, &n_config, err);
+        rc = read_source(l->dir, &src, err);
     if (rc == NB_OK)
         rc = nb_hfdir_file(l->dir, "chat_template.jinja", &jinja, &n_jinja, err);
     if (rc == NB_OK)
-        rc = nb_tokenizer_open(json, n_json, config, n_config, &l->tok, err);
+        rc = nb_tokenizer_open(src.json, src.n_json, src.config, src.n_config, &l->tok, err);
     if (rc == NB_OK)
-        rc = nb_chat_open(config, n_config, jinja, n_jinja, &l->chat, err);
+        rc = nb_chat_open(src.config, src.n_config, jinja, n_jinja, &l->chat, err);
+    nb_toksource_clear(&src);
     nb_err_at(err, path, NULL);
     return rc;
 }

@@ -29,6 +29,8 @@ nb_status nb_load_model(nb_loaded *l, const nb_model_opts *opts, nb_err *err);
 /* Tokenizer and chat template of `path` (any directory or file with a tokenizer); needs no weights. NB_EOPEN
  * "tok.missing" when there is no tokenizer. Opens l->dir when it is not open yet. */
 nb_status nb_load_text(nb_loaded *l, const char *path, nb_err *err);
+/* The tokenizer alone. Its vocabulary is tokenizer.json, or what else the directory has (text/toksource.h). */
+nb_status nb_load_tokenizer(nb_hfdir *d, nb_tokenizer **out, nb_err *err);
 /* Kernels for this machine: the best up to `cap` ("scalar", "avx2" ...; NULL: the best). NB_EARG when the build has no such
  * name, NB_EUNSUPPORTED when the processor cannot run them. */
 nb_status nb_load_kern(const char *cap, const nb_kern **out, nb_err *err);

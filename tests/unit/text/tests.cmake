@@ -1,4 +1,5 @@
 nb_test(text test_tokenizer.c)
+nb_test(text test_toksource.c)
 nb_test(text test_utf8.c)
 nb_test(text test_norm.c)
 nb_test(text test_charsmap.c)
