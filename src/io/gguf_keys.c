@@ -242,6 +242,8 @@ static nb_status collect(vocab *v, nb_err *err)
     }
     for (size_t i = 0; i < nb_json_len(added) && rc == NB_OK; i++) {
         const nb_json *a = nb_json_at(added, i), *text = nb_json_get(a, "content");
+        if (nb_json_int(nb_json_get(a, "id"), -1) >= (int64_t)v->n)
+            continue; /* the model has no row for it, so no text can use it */
         rc = place(v, nb_json_int(nb_json_get(a, "id"), -1), nb_json_str(text, ""), nb_json_str_len(text),
                    nb_json_bool(nb_json_get(a, "special"), false) ? CONTROL : USER, err);
     }

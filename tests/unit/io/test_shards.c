@@ -70,7 +70,7 @@ static const struct {
     { "IX-12 shard is a directory", MAP("\"a\":\"dir.safetensors\""), NB_EOPEN, "io.not_regular", "" },
     { "IX-12 shard is a FIFO", MAP("\"a\":\"fifo.safetensors\""), NB_EOPEN, "io.not_regular", "" },
     { "IX-13 mixed", MAP("\"a\":\"shard-1.safetensors\",\"b\":\"x.bin\""), NB_EUNSUPPORTED, "idx.mixed", "" },
-    { "IX-13 all PyTorch", MAP("\"a\":\"x.bin\""), NB_EUNSUPPORTED, "fmt.torch", "" },
+    { "IX-13 all PyTorch, shard absent", MAP("\"a\":\"x.bin\""), NB_EOPEN, "idx.missing_shard", "" },
     { "IX-14 one inode by two names", MAP("\"a\":\"shard-1.safetensors\",\"b\":\"same-1.safetensors\""), NB_OK, "", "" },
 };
 
@@ -175,7 +175,7 @@ static void directories(void **state)
                  { "IX-08 model.safetensors wins over strays", "model.safetensors,other.safetensors", NB_OK, "" },
                  { "FIL-007 two files and no index", "a.safetensors,b.safetensors", NB_EFORMAT, "idx.missing" },
                  { "IX-09 safetensors wins over PyTorch", "model.safetensors,pytorch_model.bin", NB_OK, "" },
-                 { "FIL-002 PyTorch only", "pytorch_model.bin", NB_EUNSUPPORTED, "fmt.torch" },
+                 { "FS-15 content decides: safetensors in a .bin", "pytorch_model.bin", NB_OK, "" },
                  { "two GGUF files", "a.gguf,b.gguf", NB_EARG, "dir.ambiguous" },
                  { "FS-15 content decides, not the name", "a.gguf", NB_OK, "" } };
 
