@@ -1,7 +1,7 @@
 /* gguf_hf.c - what a GGUF file says in its key-values, as the small JSON files of a Hugging Face directory.
  *
- * config.json from the hyper-parameters; tokenizer.json from tokenizer.ggml.* (byte-level BPE, model "gpt2"; the regular
- * expression belongs to the name in tokenizer.ggml.pre); tokenizer_config.json with the chat template;
+ * config.json from the hyper-parameters; tokenizer.json from tokenizer.ggml.* (byte-level BPE, model "gpt2": the regular
+ * expression belongs to the name in tokenizer.ggml.pre; SentencePiece, model "llama"); tokenizer_config.json with the chat template;
  * generation_config.json with the special ids. Patterns: spec tokenizers 7; which name means which pattern:
  * llama.cpp src/llama-vocab.cpp. */
 #include <math.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/spm.h"
 #include "io/gguf_meta.h"
 #include "io/io.h"
 #include "io/io_priv.h"
@@ -338,8 +339,8 @@ static nb_json *post_processor(const char *bos, int64_t bos_id, const char *eos,
 
 /* Everything tokenizer.ggml.* says, checked. */
 typedef struct vocab {
-    const nb_json *tokens, *types, *merges, *chat;
-    const nb_gguf_pre *pre;
+    const nb_json *tokens, *types, *merges, *scores, *chat;
+    const nb_gguf_pre *pre; /* NULL: SentencePiece */
     special_ids ids;
     bool add_bos, add_eos;
 } vocab;
@@ -357,31 +358,16 @@ static nb_status check_strings(const nb_json *list, const char *key, nb_err *err
     return NB_OK;
 }
 
-static nb_status read_vocab(const nb_store *s, vocab *v, nb_err *err)
+/* What byte pairs with merges need more. */
+static nb_status read_bpe(const nb_store *s, vocab *v, nb_err *err)
 {
-    const nb_json *model, *pre, *flag;
+    const nb_json *pre;
     const char *name;
     char esc[NB_ESC_CAP];
-    nb_status rc = nb_gguf_get(s, "tokenizer.ggml.model", NB_JSTR, true, &model, err);
+    nb_status rc = nb_gguf_get(s, "tokenizer.ggml.pre", NB_JSTR, true, &pre, err);
 
-    if (rc != NB_OK)
-        return rc;
-    name = nb_json_str(model, "");
-    if (strcmp(name, "gpt2") != 0)
-        return nb_fail(err, NB_EUNSUPPORTED, "gguf.tokenizer", "",
-                       "tokenizer model \"%s\" is not read from GGUF; byte-level BPE (\"gpt2\") is",
-                       nb_esc(esc, sizeof esc, name, strlen(name)));
-    rc = nb_gguf_get(s, "tokenizer.ggml.pre", NB_JSTR, true, &pre, err);
-    if (rc == NB_OK)
-        rc = nb_gguf_get(s, "tokenizer.ggml.tokens", NB_JARR, true, &v->tokens, err);
-    if (rc == NB_OK)
-        rc = nb_gguf_get(s, "tokenizer.ggml.token_type", NB_JARR, false, &v->types, err);
     if (rc == NB_OK)
         rc = nb_gguf_get(s, "tokenizer.ggml.merges", NB_JARR, true, &v->merges, err);
-    if (rc == NB_OK)
-        rc = nb_gguf_get(s, "tokenizer.chat_template", NB_JSTR, false, &v->chat, err);
-    if (rc == NB_OK)
-        rc = read_ids(s, &v->ids, err);
     if (rc != NB_OK)
         return rc;
     name = nb_json_str(pre, "");
@@ -389,13 +375,66 @@ static nb_status read_vocab(const nb_store *s, vocab *v, nb_err *err)
     if (!v->pre)
         return nb_fail(err, NB_EUNSUPPORTED, "gguf.tokenizer", "", "pre-tokenizer \"%s\" is not known",
                        nb_esc(esc, sizeof esc, name, strlen(name)));
-    if (v->types && nb_json_len(v->types) != nb_json_len(v->tokens))
-        return nb_fail(err, NB_EFORMAT, "tok.arrays", "", "%zu tokens, but %zu token types", nb_json_len(v->tokens), nb_json_len(v->types));
-    rc = check_strings(v->tokens, "tokenizer.ggml.tokens", err);
-    if (rc == NB_OK)
-        rc = check_strings(v->merges, "tokenizer.ggml.merges", err);
     /* llama.cpp adds BOS for this family unless the file says otherwise */
     v->add_bos = v->pre->bos && strcmp(name, "glm4") != 0;
+    return check_strings(v->merges, "tokenizer.ggml.merges", err);
+}
+
+/* What a SentencePiece vocabulary needs more, with the ids that llama.cpp takes when the file names none. */
+static nb_status read_spm(const nb_store *s, vocab *v, nb_err *err)
+{
+    const size_t n = nb_json_len(v->tokens);
+    nb_status rc = nb_gguf_get(s, "tokenizer.ggml.scores", NB_JARR, true, &v->scores, err);
+
+    if (rc != NB_OK)
+        return rc;
+    if (nb_json_len(v->scores) != n)
+        return nb_fail(err, NB_EFORMAT, "tok.arrays", "", "%zu tokens, but %zu scores", n, nb_json_len(v->scores));
+    for (size_t i = 0; i < n; i++) {
+        const nb_json_type t = nb_json_typeof(nb_json_at(v->scores, i));
+        if (t != NB_JREAL && t != NB_JINT)
+            return nb_fail(err, NB_EFORMAT, "tok.score", "", "the score of token %zu is not a finite number", i);
+    }
+    if (v->ids.unk < 0 && n > 0)
+        v->ids.unk = 0;
+    if (v->ids.bos < 0 && n > 1)
+        v->ids.bos = 1;
+    if (v->ids.eos < 0 && n > 2)
+        v->ids.eos = 2;
+    v->add_bos = true;
+    return NB_OK;
+}
+
+static nb_status read_vocab(const nb_store *s, vocab *v, nb_err *err)
+{
+    const nb_json *model, *flag;
+    const char *name;
+    char esc[NB_ESC_CAP];
+    bool spm;
+    nb_status rc = nb_gguf_get(s, "tokenizer.ggml.model", NB_JSTR, true, &model, err);
+
+    if (rc != NB_OK)
+        return rc;
+    name = nb_json_str(model, "");
+    spm = strcmp(name, "llama") == 0;
+    if (!spm && strcmp(name, "gpt2") != 0)
+        return nb_fail(err, NB_EUNSUPPORTED, "gguf.tokenizer", "",
+                       "tokenizer model \"%s\" is not read from GGUF; byte-level BPE (\"gpt2\") and SentencePiece (\"llama\") are",
+                       nb_esc(esc, sizeof esc, name, strlen(name)));
+    rc = nb_gguf_get(s, "tokenizer.ggml.tokens", NB_JARR, true, &v->tokens, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_get(s, "tokenizer.ggml.token_type", NB_JARR, spm, &v->types, err);
+    if (rc == NB_OK)
+        rc = nb_gguf_get(s, "tokenizer.chat_template", NB_JSTR, false, &v->chat, err);
+    if (rc == NB_OK)
+        rc = read_ids(s, &v->ids, err);
+    if (rc == NB_OK)
+        rc = check_strings(v->tokens, "tokenizer.ggml.tokens", err);
+    if (rc != NB_OK)
+        return rc;
+    if (v->types && nb_json_len(v->types) != nb_json_len(v->tokens))
+        return nb_fail(err, NB_EFORMAT, "tok.arrays", "", "%zu tokens, but %zu token types", nb_json_len(v->tokens), nb_json_len(v->types));
+    rc = spm ? read_spm(s, v, err) : read_bpe(s, v, err);
     if (rc == NB_OK)
         rc = nb_gguf_get(s, "tokenizer.ggml.add_bos_token", NB_JBOOL, false, &flag, err);
     if (rc == NB_OK)
@@ -488,21 +527,58 @@ static nb_status fill_tokenizer(const vocab *v, nb_json *o, nb_err *err)
     return bpe_model(v, model, err);
 }
 
-static nb_status tokenizer_json(const nb_store *s, nb_json **out, nb_err *err)
+/* The text for a SentencePiece vocabulary. */
+static nb_status spm_json(const nb_store *s, const vocab *v, nb_buf *out, nb_err *err)
+{
+    const size_t n = nb_json_len(v->tokens);
+    nb_scored *piece = nb_alloc_array(n + 1, sizeof *piece);
+    unsigned char *type = nb_alloc(n + 1);
+    size_t bytes = 0;
+    const nb_json *prefix;
+    nb_spm m = { .piece = piece,
+                 .type = type,
+                 .n = n,
+                 .unk = v->ids.unk,
+                 .bos = v->ids.bos,
+                 .eos = v->ids.eos,
+                 .add_bos = v->add_bos,
+                 .add_eos = v->add_eos };
+    nb_status rc =
+        piece && type ? nb_gguf_get(s, "tokenizer.ggml.add_space_prefix", NB_JBOOL, false, &prefix, err) : nb_enomem(err, "tokenizer.json");
+
+    for (size_t i = 0; rc == NB_OK && i < n; i++) {
+        const nb_json *t = nb_json_at(v->tokens, i);
+        const int64_t k = nb_json_int(nb_json_at(v->types, i), NB_SPM_NORMAL);
+        piece[i] = (nb_scored){ nb_json_str(t, ""), nb_json_str_len(t), nb_json_num(nb_json_at(v->scores, i), 0) };
+        type[i] = (unsigned char)(k >= NB_SPM_NORMAL && k <= NB_SPM_BYTE ? k : NB_SPM_NORMAL);
+        bytes += type[i] == NB_SPM_BYTE;
+    }
+    if (rc == NB_OK) {
+        m.dummy_prefix = nb_json_bool(prefix, true);
+        m.byte_fallback = bytes > 0;
+        rc = nb_spm_json(&m, out, err);
+    }
+    nb_free(piece);
+    nb_free(type);
+    return rc;
+}
+
+static nb_status tokenizer_json(const nb_store *s, nb_buf *out, nb_err *err)
 {
     vocab v = { 0 };
     nb_json *o;
+    char *text = NULL;
     nb_status rc = read_vocab(s, &v, err);
 
-    *out = NULL;
-    if (rc != NB_OK)
-        return rc;
+    if (rc != NB_OK || !v.pre)
+        return rc == NB_OK ? spm_json(s, &v, out, err) : rc;
     o = nb_json_new_obj();
     rc = o ? fill_tokenizer(&v, o, err) : nb_enomem(err, "tokenizer.json");
-    if (rc == NB_OK)
-        *out = o;
-    else
-        nb_json_free(o);
+    if (rc == NB_OK && !(text = nb_json_dump(o, 1, false)))
+        rc = nb_enomem(err, "tokenizer.json");
+    nb_json_free(o);
+    if (rc == NB_OK) /* the block is the buffer's from here on */
+        *out = (nb_buf){ .p = text, .n = strlen(text), .cap = strlen(text) + 1 };
     return rc;
 }
 
@@ -577,20 +653,30 @@ nb_status nb_gguf_text(const nb_store *s, const char *name, char **out, size_t *
         nb_status (*make)(const nb_store *s, nb_json **out, nb_err *err);
         int indent;
     } rows[] = { { "config.json", nb_gguf_config, 2 },
-                 { "tokenizer.json", tokenizer_json, 1 },
                  { "tokenizer_config.json", tokenizer_config, 2 },
                  { "generation_config.json", generation_config, 2 } };
     nb_json *v = NULL;
+    nb_buf b = { 0 };
     nb_status rc = NB_OK;
 
     *out = NULL;
     *n = 0;
+    /* a vocabulary is a part of its own: a file without one still has weights */
+    if (strncmp(name, "tokenizer", 9) == 0 && !nb_json_get(s->meta, "tokenizer.ggml.model"))
+        return NB_OK;
+    if (strcmp(name, "tokenizer.json") == 0) {
+        rc = tokenizer_json(s, &b, err);
+        if (rc == NB_OK) {
+            *out = b.p;
+            *n = b.n;
+        } else {
+            nb_buf_clear(&b);
+        }
+        return rc;
+    }
     for (size_t i = 0; i < NB_LEN(rows); i++) {
         if (strcmp(name, rows[i].name) != 0)
             continue;
-        /* a vocabulary is a part of its own: a file without one still has weights */
-        if (strncmp(name, "tokenizer", 9) == 0 && !nb_json_get(s->meta, "tokenizer.ggml.model"))
-            return NB_OK;
         rc = rows[i].make(s, &v, err);
         if (rc == NB_OK) {
             *out = nb_json_dump(v, rows[i].indent, false);

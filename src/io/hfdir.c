@@ -215,7 +215,12 @@ done:
 
 static size_t limit_of(const char *name)
 {
-    return strncmp(name, "tokenizer", 9) == 0 || !nb_ends_with(name, ".json") ? NB_LIMIT_TOKENIZER : NB_LIMIT_CONFIG;
+    static const char *const vocabularies[] = { "tekken.json", "vocab.json", "added_tokens.json" };
+    bool large = strncmp(name, "tokenizer", 9) == 0 || !nb_ends_with(name, ".json");
+
+    for (size_t i = 0; i < NB_LEN(vocabularies); i++)
+        large = large || strcmp(name, vocabularies[i]) == 0;
+    return large ? NB_LIMIT_TOKENIZER : NB_LIMIT_CONFIG;
 }
 
 /* Bytes of one file; *out NULL when it is absent. */

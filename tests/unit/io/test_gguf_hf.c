@@ -1,11 +1,14 @@
 /* A GGUF file in Hugging Face terms: names and row order, configuration, tokenizer files (GG-18 .. GG-21, CF-04, CF-08). */
 #include "gguf_build.h"
 
+#include <stdlib.h>
+
 #include "io/io.h"
 
 /* What a variant of the small model does otherwise. */
 typedef struct variant {
     const char *label, *arch, *pre, *model, *types_len, *extra; /* extra: a tensor of no architecture */
+    const char *scores;                                         /* of every token, or "short" */
     uint32_t heads, layers, bos, eps_as_text, add_bos;
     int drop; /* tensor left out, -1 none */
     nb_status want;
@@ -61,8 +64,15 @@ static const char *model_file(const variant *v)
     kv_arr(&b, "tokenizer.ggml.token_type", 5, types);
     for (uint64_t i = 0; i < types; i++)
         u32(&b, i == 0 || i == 4 ? 3 : 1);
-    kv_arr(&b, "tokenizer.ggml.merges", 8, 1);
-    str(&b, "a b");
+    if (v->scores) {
+        const bool few = strcmp(v->scores, "short") == 0;
+        kv_arr(&b, "tokenizer.ggml.scores", 6, few ? VOCAB - 1 : VOCAB);
+        for (int i = few; i < VOCAB; i++)
+            u32(&b, nb_bits_from_f32(few ? 0.0f : strtof(v->scores, NULL)));
+    } else {
+        kv_arr(&b, "tokenizer.ggml.merges", 8, 1);
+        str(&b, "a b");
+    }
     kv_u32(&b, "tokenizer.ggml.bos_token_id", v->bos);
     kv_bool(&b, "tokenizer.ggml.add_bos_token", (int)v->add_bos);
     kv_str(&b, "tokenizer.chat_template", "{{ 'hi' }}");
@@ -175,12 +185,44 @@ static const variant rows[] = {
       .want = NB_EFORMAT,
       .cls = "tok.arrays",
       .tok = true },
-    { .label = "SentencePiece vocabulary",
+    { .label = "unknown tokenizer model",
       .heads = 2,
-      .model = "llama",
+      .model = "bert",
       .drop = -1,
       .want = NB_EUNSUPPORTED,
       .cls = "gguf.tokenizer",
+      .tok = true },
+    { .label = "TK-14 SentencePiece without scores",
+      .heads = 2,
+      .model = "llama",
+      .drop = -1,
+      .want = NB_EFORMAT,
+      .cls = "gguf.meta_type",
+      .tok = true },
+    { .label = "SentencePiece", .heads = 2, .model = "llama", .drop = -1, .scores = "-1", .want = NB_OK, .cls = "", .tok = true },
+    { .label = "TK-14 a score too few",
+      .heads = 2,
+      .model = "llama",
+      .drop = -1,
+      .scores = "short",
+      .want = NB_EFORMAT,
+      .cls = "tok.arrays",
+      .tok = true },
+    { .label = "TK-14 score NaN",
+      .heads = 2,
+      .model = "llama",
+      .drop = -1,
+      .scores = "nan",
+      .want = NB_EFORMAT,
+      .cls = "tok.score",
+      .tok = true },
+    { .label = "TK-14 score infinite",
+      .heads = 2,
+      .model = "llama",
+      .drop = -1,
+      .scores = "inf",
+      .want = NB_EFORMAT,
+      .cls = "tok.score",
       .tok = true },
     { .label = "unknown pattern name",
       .heads = 2,
