@@ -12,38 +12,7 @@
 #include "io/io_priv.h"
 #include "io/pickle_priv.h"
 
-/* ---- pools: growing arrays whose elements never move ---- */
-
-enum { CHUNK_BITS = 14, CHUNK = 1 << CHUNK_BITS, N_CHUNKS = NB_PKL_OPS >> CHUNK_BITS };
-
-void *nb_pool_at(const nb_pool *q, uint32_t i)
-{
-    return (char *)q->chunk[i >> CHUNK_BITS] + (size_t)(i & (CHUNK - 1)) * q->size;
-}
-
-/* Room for element i; chunks start zeroed. NULL when out of memory. */
-void *nb_pool_reach(nb_pool *q, uint32_t i)
-{
-    if (!q->chunk && !(q->chunk = nb_calloc(N_CHUNKS, sizeof *q->chunk)))
-        return NULL;
-    if (!q->chunk[i >> CHUNK_BITS] && !(q->chunk[i >> CHUNK_BITS] = nb_calloc(CHUNK, q->size)))
-        return NULL;
-    return nb_pool_at(q, i);
-}
-
-static void pool_clear(nb_pool *q)
-{
-    for (size_t i = 0; q->chunk && i < N_CHUNKS; i++)
-        nb_free(q->chunk[i]);
-    nb_free(q->chunk);
-}
-
 #define ON_PATH 0x80000000u /* in tags of containers, while the finished graph is walked */
-
-typedef struct cell { /* of a list or mapping */
-    nb_pkl_ref key, value;
-    uint32_t next; /* + 1 */
-} cell;
 
 nb_status nb_pkl_fail(nb_pkl *v, nb_status code, const char *cls, const char *fmt, ...)
 {
@@ -259,17 +228,17 @@ static nb_status op_tuple(nb_pkl *v, uint32_t x)
 static nb_status hang(nb_pkl *v, nb_pkl_ref container, nb_pkl_ref key, nb_pkl_ref value)
 {
     nb_pkl_node *c = nb_pkl_node_at(v, container);
-    cell *x;
+    nb_pkl_cell *x;
 
     if (v->cells.n >= NB_PKL_OPS - 1)
         return nb_pkl_fail(v, NB_ELIMIT, "limit.pickle_nodes", "too many items");
     x = nb_pool_reach(&v->cells, v->cells.n);
     if (!x)
         return nb_pkl_nomem(v);
-    *x = (cell){ .key = key, .value = value };
+    *x = (nb_pkl_cell){ .key = key, .value = value };
     v->cells.n++;
     if (c->b)
-        ((cell *)nb_pool_at(&v->cells, c->b - 1))->next = v->cells.n;
+        ((nb_pkl_cell *)nb_pool_at(&v->cells, c->b - 1))->next = v->cells.n;
     else
         c->a = v->cells.n;
     c->b = v->cells.n;
@@ -406,10 +375,10 @@ static nb_status op_put(nb_pkl *v, uint32_t slot)
 
 static nb_status op_get(nb_pkl *v, uint32_t slot)
 {
-    const uint32_t c = slot >> CHUNK_BITS;
+    const uint32_t c = slot >> NB_POOL_BITS;
     nb_pkl_ref r = 0;
 
-    if (v->memo.chunk && c < N_CHUNKS && v->memo.chunk[c])
+    if (v->memo.chunk && c < NB_POOL_CHUNKS && v->memo.chunk[c])
         r = *(nb_pkl_ref *)nb_pool_at(&v->memo, slot);
     if (r == 0)
         return nb_pkl_fail(v, NB_EFORMAT, "pkl.memo", "slot %u was never written", slot);
@@ -559,7 +528,7 @@ static nb_status set_up(nb_pkl *v)
 {
     static const nb_pkl_kind fixed[NB_PKL_R_GLOBALS] = { NB_PKL_NONE, NB_PKL_BOOL, NB_PKL_BOOL, NB_PKL_TUPLE, NB_PKL_FLOAT, NB_PKL_DEVICE };
     nb_pool *const pools[] = { &v->nodes, &v->cells, &v->items, &v->stack, &v->marks, &v->memo, &v->tensors, &v->storages, &v->numbers };
-    static const size_t sizes[] = { sizeof(nb_pkl_node),   sizeof(cell),           sizeof(nb_pkl_ref),
+    static const size_t sizes[] = { sizeof(nb_pkl_node),   sizeof(nb_pkl_cell),    sizeof(nb_pkl_ref),
                                     sizeof(nb_pkl_ref),    sizeof(uint32_t),       sizeof(nb_pkl_ref),
                                     sizeof(nb_pkl_tensor), sizeof(nb_pkl_storage), sizeof(uint64_t *) };
     nb_pkl_ref r;
@@ -641,83 +610,17 @@ void nb_pkl_close(nb_pkl *v)
 {
     if (!v)
         return;
-    pool_clear(&v->nodes);
-    pool_clear(&v->cells);
-    pool_clear(&v->items);
-    pool_clear(&v->stack);
-    pool_clear(&v->marks);
-    pool_clear(&v->memo);
-    pool_clear(&v->tensors);
-    pool_clear(&v->storages);
-    pool_clear(&v->numbers);
+    nb_pool_clear(&v->nodes);
+    nb_pool_clear(&v->cells);
+    nb_pool_clear(&v->items);
+    nb_pool_clear(&v->stack);
+    nb_pool_clear(&v->marks);
+    nb_pool_clear(&v->memo);
+    nb_pool_clear(&v->tensors);
+    nb_pool_clear(&v->storages);
+    nb_pool_clear(&v->numbers);
     nb_arena_clear(&v->arena);
     nb_strmap_free(v->keys);
     nb_strmap_free(v->named);
     nb_free(v);
-}
-
-/* ---- reading the result ---- */
-
-nb_pkl_ref nb_pkl_root(const nb_pkl *v)
-{
-    return v->root;
-}
-
-nb_pkl_kind nb_pkl_kind_of(const nb_pkl *v, nb_pkl_ref r)
-{
-    return NB_PKL_KIND(nb_pkl_node_at(v, r)->tag);
-}
-
-const char *nb_pkl_str(const nb_pkl *v, nb_pkl_ref r, size_t *n)
-{
-    const nb_pkl_node *x = nb_pkl_node_at(v, r);
-
-    *n = 0;
-    if (NB_PKL_KIND(x->tag) != NB_PKL_STR)
-        return NULL;
-    *n = NB_PKL_COUNT(x->tag);
-    return (const char *)v->p + x->a;
-}
-
-int64_t nb_pkl_int(const nb_pkl *v, nb_pkl_ref r, int64_t dflt)
-{
-    const nb_pkl_node *x = nb_pkl_node_at(v, r);
-    return NB_PKL_KIND(x->tag) == NB_PKL_INT ? (int64_t)((uint64_t)x->b << 32 | x->a) : dflt;
-}
-
-bool nb_pkl_is_true(const nb_pkl *v, nb_pkl_ref r)
-{
-    (void)v;
-    return r == NB_PKL_R_TRUE;
-}
-
-bool nb_pkl_next(const nb_pkl *v, nb_pkl_ref r, uint32_t *step, nb_pkl_ref *key, nb_pkl_ref *value)
-{
-    const nb_pkl_node *x = nb_pkl_node_at(v, r);
-    const uint32_t i = *step ? ((cell *)nb_pool_at(&v->cells, *step - 1))->next : x->a;
-    const cell *c;
-
-    if ((NB_PKL_KIND(x->tag) != NB_PKL_LIST && NB_PKL_KIND(x->tag) != NB_PKL_DICT) || i == 0)
-        return false;
-    c = nb_pool_at(&v->cells, i - 1);
-    *step = i;
-    *key = c->key;
-    *value = c->value;
-    return true;
-}
-
-const nb_pkl_tensor *nb_pkl_tensor_of(const nb_pkl *v, nb_pkl_ref r)
-{
-    const nb_pkl_node *x = nb_pkl_node_at(v, r);
-    return NB_PKL_KIND(x->tag) == NB_PKL_TENSOR ? nb_pool_at(&v->tensors, x->a) : NULL;
-}
-
-size_t nb_pkl_n_storages(const nb_pkl *v)
-{
-    return v->storages.n;
-}
-
-const nb_pkl_storage *nb_pkl_storage_at(const nb_pkl *v, size_t i)
-{
-    return nb_pool_at(&v->storages, (uint32_t)i);
 }

@@ -15,8 +15,11 @@ typedef struct nb_pool {
     uint32_t n;
 } nb_pool;
 
+enum { NB_POOL_BITS = 14, NB_POOL_CHUNK = 1 << NB_POOL_BITS, NB_POOL_CHUNKS = NB_PKL_OPS >> NB_POOL_BITS };
+
 void *nb_pool_at(const nb_pool *q, uint32_t i);
 void *nb_pool_reach(nb_pool *q, uint32_t i); /* room for element i, zeroed when new; NULL when out of memory */
+void nb_pool_clear(nb_pool *q);
 
 #define NB_PKL_KIND(tag)  ((nb_pkl_kind)((tag)&0xF))
 #define NB_PKL_COUNT(tag) ((tag) >> 4)
@@ -27,6 +30,11 @@ typedef struct nb_pkl_node {
     uint32_t a; /* INT low half; STR offset; TUPLE first item; LIST, DICT first cell + 1; others index or row */
     uint32_t b; /* INT high half; TUPLE index of its numbers + 1; LIST, DICT last cell + 1                    */
 } nb_pkl_node;
+
+typedef struct nb_pkl_cell { /* of a list or mapping */
+    nb_pkl_ref key, value;
+    uint32_t next; /* + 1 */
+} nb_pkl_cell;
 
 /* Nodes that are there from the start; then one for each row of nb_pkl_globals. */
 enum { NB_PKL_R_NONE, NB_PKL_R_TRUE, NB_PKL_R_FALSE, NB_PKL_R_EMPTY, NB_PKL_R_FLOAT, NB_PKL_R_DEVICE, NB_PKL_R_GLOBALS };
