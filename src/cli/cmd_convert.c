@@ -19,9 +19,11 @@ const nb_cmd nb_cmd_convert = {
             "points and scales stay the same numbers, and other tensors the same bytes; what the layout cannot hold is refused\n"
             "with the reason. The result is read back and compared before it appears. gptq is v1 for symmetric models and v2\n"
             "for others; gptq-v1 insists.\n\n"
+            "To gguf, -o names a file: Q4_0, Q4_1 or Q8_0 blocks of the same codes, for llama.cpp.\n\n"
             "To f16, bf16 or f32 quantized linears and GGUF blocks become plain weights, every value rounded once.\n\n"
             "  nibble convert model-awq --to gptq -o model-gptq\n"
             "  nibble convert model-awq --to bf16 -o model-bf16\n"
+            "  nibble convert model-awq --to gguf -o model.gguf\n"
             "  nibble convert model.gguf --to f16 -o model-f16\n"
             "  nibble convert broken --repair zeros -o repaired",
     .run = run,
@@ -32,7 +34,16 @@ static nb_status print_json(const nb_convert_sum *s, const char *out, const nb_c
     nb_json *o = nb_json_new_obj();
     bool ok = o && nb_json_set(o, "output", nb_json_new_str(out));
 
-    if (s->format) {
+    if (c->gguf) {
+        ok = ok && nb_json_set(o, "layout", nb_json_new_str("gguf")) && nb_json_set(o, "linears", nb_json_new_int((int64_t)s->n_linears)) &&
+             nb_json_set(o, "q4_0", nb_json_new_int((int64_t)s->n_blocks[0])) &&
+             nb_json_set(o, "q4_1", nb_json_new_int((int64_t)s->n_blocks[1])) &&
+             nb_json_set(o, "q8_0", nb_json_new_int((int64_t)s->n_blocks[2])) &&
+             nb_json_set(o, "inexact", nb_json_new_int((int64_t)s->n_inexact)) &&
+             nb_json_set(o, "rounded_scales", nb_json_new_int((int64_t)s->n_rounded)) &&
+             nb_json_set(o, "max_change", nb_json_new_real(s->max_abs)) && nb_json_set(o, "max_steps", nb_json_new_real(s->max_step)) &&
+             nb_json_set(o, "verified", nb_json_new_bool(s->verified));
+    } else if (s->format) {
         ok = ok && nb_json_set(o, "from", nb_json_new_str(s->from->name)) && nb_json_set(o, "layout", nb_json_new_str(s->format->name)) &&
              nb_json_set(o, "linears", nb_json_new_int((int64_t)s->n_linears)) &&
              nb_json_set(o, "scales", nb_json_new_int((int64_t)s->n_scales)) &&
@@ -69,14 +80,35 @@ static void print_layout(const nb_convert_sum *s)
         printf("; read back and compared");
 }
 
+static void print_gguf(const nb_convert_sum *s)
+{
+    static const char *const types[] = { "Q4_0", "Q4_1", "Q8_0" };
+
+    for (size_t i = 0; i < NB_LEN(types); i++)
+        if (s->n_blocks[i] > 0)
+            printf("; %zu linears to %s", s->n_blocks[i], types[i]);
+    if (s->n_rounded > 0)
+        printf("; %" PRIu64 " scales rounded to float16", s->n_rounded);
+    if (s->n_inexact > 0)
+        printf("; codes exact, values change by at most %.2g (%.4f of a step): the minimum of a block is a float16", s->max_abs,
+               s->max_step);
+    else
+        printf("; all values exact");
+    if (s->verified)
+        printf("; read back and compared");
+}
+
 static void print_text(const nb_convert_sum *s, const char *out, const nb_convert_opts *c)
 {
     char bytes[32], name[NB_ESC_CAP];
 
     printf("%s: %zu tensors, %s", nb_esc(name, sizeof name, out, strlen(out)), s->n_tensors,
            nb_human_bytes(bytes, sizeof bytes, s->n_bytes));
-    if (s->format) {
-        print_layout(s);
+    if (c->gguf || s->format) {
+        if (c->gguf)
+            print_gguf(s);
+        else
+            print_layout(s);
         printf("; %.1f s\n", s->seconds);
         return;
     }
@@ -101,9 +133,9 @@ static nb_status set_repair(const char *what, nb_convert_opts *o, nb_err *err)
     if (o->repair == NB_REPAIR_NONE)
         return nb_fail(err, NB_EARG, "arg.value", "", "--repair is \"%s\"; expected zeros or order",
                        nb_esc(esc, sizeof esc, what, strlen(what)));
-    if (o->dtype != NB_DT_NONE)
+    if (o->dtype != NB_DT_NONE || o->gguf)
         return nb_fail(err, NB_EARG, "arg.conflict", "", "--repair writes a layout; repair first, then convert the copy to %s",
-                       nb_dtype_info(o->dtype)->name);
+                       o->gguf ? "gguf" : nb_dtype_info(o->dtype)->name);
     return NB_OK;
 }
 
@@ -117,9 +149,9 @@ static nb_status set_scale_dtype(const char *name, nb_convert_opts *o, nb_err *e
     if (o->scale_dtype != NB_DT_F16 && o->scale_dtype != NB_DT_BF16 && o->scale_dtype != NB_DT_F32)
         return nb_fail(err, NB_EARG, "arg.value", "", "--scale-dtype is \"%s\"; expected f16, bf16 or f32",
                        nb_esc(esc, sizeof esc, name, strlen(name)));
-    if (o->dtype != NB_DT_NONE)
-        return nb_fail(err, NB_EARG, "arg.conflict", "", "--scale-dtype belongs to layouts; --to %s has no scales",
-                       nb_dtype_info(o->dtype)->name);
+    if (o->dtype != NB_DT_NONE || o->gguf)
+        return nb_fail(err, NB_EARG, "arg.conflict", "", "--scale-dtype belongs to layouts; --to %s has no choice of scales",
+                       o->gguf ? "gguf" : nb_dtype_info(o->dtype)->name);
     return NB_OK;
 }
 
@@ -153,7 +185,7 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
     size_t n;
     const nb_opt opts[] = {
         { "--to", NB_OPT_STR, &to, 0, 0, "LAYOUT", "layout, or f16, bf16, f32" },
-        { "-o,--output", NB_OPT_STR, &out, 0, 0, "DIR", "directory to write" },
+        { "-o,--output", NB_OPT_STR, &out, 0, 0, "OUT", "directory to write, or .gguf file" },
         { "--repair", NB_OPT_STR, &repair, 0, 0, "WHAT", "zeros or order: a corrected copy, when the values prove the fault" },
         { "--scale-dtype", NB_OPT_STR, &scale, 0, 0, "TYPE", "of scales: f16, bf16, f32 (default: as stored)" },
         { "--lossy", NB_OPT_FLAG, &o.lossy, 0, 0, NULL, "scales may be rounded to their new type" },

@@ -437,6 +437,8 @@ nb_status nb_convert(const char *in, const char *out, const nb_convert_opts *o, 
     nb_status rc;
 
     memset(sum, 0, sizeof *sum);
+    if (o->gguf)
+        return nb_conv_gguf(in, out, o, sum, err);
     if (o->format || o->repair != NB_REPAIR_NONE)
         return nb_conv_relayout(in, out, o, sum, err);
     if (pthread_mutex_init(&j.lock, NULL) != 0)

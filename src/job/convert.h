@@ -18,6 +18,7 @@ typedef enum nb_repair { NB_REPAIR_NONE, NB_REPAIR_ZEROS, NB_REPAIR_ORDER } nb_r
 
 typedef struct nb_convert_opts {
     const nb_format *format; /* layout to write; NULL: floats of `dtype`, or with repair the layout it has       */
+    bool gguf;               /* write one GGUF file in place of a directory */
     bool best_gptq;          /* format is gptq: v2 instead where zero points are stored (formats 6.8)            */
     nb_repair repair;
     bool lossy;           /* scales may be rounded to scale_dtype                                        */
@@ -39,12 +40,14 @@ typedef struct nb_convert_sum {
     uint64_t n_scales, n_rounded;          /* scales written; of them rounded by `lossy`    */
     size_t n_repaired;                     /* linears                                        */
     bool verified;
-    double max_rel; /* largest |new - old| / |old| of a value that is not below the normal range */
+    size_t n_blocks[3];       /* gguf: linears stored as Q4_0, Q4_1, Q8_0                                       */
+    double max_abs, max_step; /* gguf: largest change of a value, and in steps of its scale                    */
+    double max_rel;           /* largest |new - old| / |old| of a value that is not below the normal range */
     uint64_t n_bytes;
     double seconds;
 } nb_convert_sum;
 
-/* What --to takes: "bf16", a layout ("awq-gemm"), or a short name of one ("awq", "gptq", "gptq-v2", "ct"). Sets format and best_gptq,
+/* What --to takes: "bf16", a layout ("awq-gemm"), or a short name of one ("awq", "gptq", "gptq-v2", "ct"). Sets format and best_gptq, gguf,
  * or dtype. NB_EARG with the list. */
 nb_status nb_convert_target(const char *name, nb_convert_opts *o, nb_err *err);
 
@@ -54,6 +57,9 @@ nb_status nb_convert_target(const char *name, nb_convert_opts *o, nb_err *err);
  * CNV-010 (g_idx), CNV-020 (zero 0 in v1), CNV-030 (scale type), CNV-040 (no zero points), CNV-050 (sizes), CNV-060 (bits, groups).
  * Tensors that are not quantized, and all small files but the configurations, are copied byte for byte. The staged result is opened
  * again and compared linear by linear unless no_verify: NB_EVERIFY when it differs.
+ *
+ * To GGUF (out is a file): linears as Q4_0 or Q8_0, exact, or Q4_1, whose minimum -scale * zero is rounded to float16 (counted in
+ * max_abs, max_step); other tensors keep their type, vectors become F32. CNV-030 for scales that float16 does not hold.
  *
  * To floats:
  * Quantized linears become "<prefix>.weight" [n][k], (code - zero) * scale rounded once; float tensors are rounded to

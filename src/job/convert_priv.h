@@ -28,6 +28,9 @@ bool nb_conv_drop_quant(nb_json *config);
 /* relayout.c: nb_convert with o->format or o->repair set. */
 nb_status nb_conv_relayout(const char *in, const char *out, const nb_convert_opts *o, nb_convert_sum *sum, nb_err *err);
 
+/* convert_gguf.c: nb_convert with o->gguf; `out` is a file. */
+nb_status nb_conv_gguf(const char *in, const char *out, const nb_convert_opts *o, nb_convert_sum *sum, nb_err *err);
+
 /* fingerprint.c: 64-bit sums that do not depend on how the rows or bytes were cut, for comparing what was written with what was
  * meant. They find accidents, not forgeries. */
 uint64_t nb_print_rows(const nb_qlin *q, size_t n0);           /* codes, zeros, scales; adds up over stripes; g_idx with output 0 */

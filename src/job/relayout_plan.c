@@ -310,6 +310,10 @@ nb_status nb_convert_target(const char *name, nb_convert_opts *o, nb_err *err)
     if (o->dtype == NB_DT_F16 || o->dtype == NB_DT_BF16 || o->dtype == NB_DT_F32)
         return NB_OK;
     o->dtype = NB_DT_NONE;
+    if (strcmp(name, "gguf") == 0) {
+        o->gguf = true;
+        return NB_OK;
+    }
     for (size_t i = 0; i < NB_LEN(names); i++)
         if (strcmp(name, names[i].name) == 0) {
             o->format = nb_format_find(names[i].format);
@@ -318,8 +322,9 @@ nb_status nb_convert_target(const char *name, nb_convert_opts *o, nb_err *err)
         }
     if ((o->format = nb_format_find(name)))
         return NB_OK;
-    return nb_fail(err, NB_EARG, "arg.value", "",
-                   "--to is \"%s\"; expected f16, bf16, f32, awq-gemm, awq-gemv, awq-gemv-fast, llm-awq, gptq, gptq-v1, gptq-v2, gptq-p or "
-                   "compressed-tensors",
-                   nb_esc(esc, sizeof esc, name, strlen(name)));
+    return nb_fail(
+        err, NB_EARG, "arg.value", "",
+        "--to is \"%s\"; expected f16, bf16, f32, awq-gemm, awq-gemv, awq-gemv-fast, llm-awq, gptq, gptq-v1, gptq-v2, gptq-p, gguf or "
+        "compressed-tensors",
+        nb_esc(esc, sizeof esc, name, strlen(name)));
 }

@@ -76,3 +76,18 @@ says "$TMP/out" '14 linears from gptq_v2 to gptq_v2, 14 repaired'
 says "$TMP/labelled/config.json" '"checkpoint_format": "gptq_v2"'
 code 0 "$NIBBLE" diff tests/data/layouts/gptq-v2-3bit-g32-asym "$TMP/labelled"
 echo "ok BB-01 label of zero points"
+
+# GGUF: exact for symmetric codes, Q4_1 with its bound, refusal of a reordered g_idx
+code 0 "$NIBBLE" convert "$in" --to gguf -o "$TMP/x.gguf"
+says "$TMP/out" '14 linears to Q4_1; codes exact, values change by at most .* (0\.00[0-7][0-9] of a step): .*; read back and compared; '
+code 0 "$NIBBLE" diff "$in" "$TMP/x.gguf" --tolerance 0.001
+code 12 "$NIBBLE" convert "$in" --to gguf -o "$TMP/x.gguf"
+code 0 "$NIBBLE" convert tests/data/layouts/gptq-p-3bit-g32 --to gguf -o "$TMP/y.gguf" --json
+says "$TMP/out" '"q4_0": 14'
+says "$TMP/out" '"inexact": 0'
+code 0 "$NIBBLE" diff tests/data/layouts/gptq-p-3bit-g32 "$TMP/y.gguf"
+code 5 "$NIBBLE" convert tests/data/layouts/gptq-v1-4bit-g32-desc --to gguf -o "$TMP/z.gguf"
+says "$TMP/err" '^nibble: error: gguf.block: .* activation order'
+[ ! -e "$TMP/z.gguf" ]
+[ -z "$(find "$TMP" -name '*nibble-*')" ]
+echo "ok gguf"
