@@ -96,9 +96,23 @@ static bool wides_push(wides *w, size_t at, size_t n)
     return true;
 }
 
-/* One pass before jansson: nesting depth, and integers beyond int64, which get ".0" in a copy.
+/* Length of a number that Python writes and JSON lacks, NaN, Infinity or -Infinity (without its sign), at p[i]; else 0. */
+static size_t odd_number(const char *p, size_t n, size_t i)
+{
+    const bool neg = i > 0 && p[i - 1] == '-';
+    const size_t len = p[i] == 'N' ? 3 : 8, first = i - neg;
+
+    if ((p[i] != 'N' && p[i] != 'I') || len > n - i || memcmp(p + i, p[i] == 'N' ? "NaN" : "Infinity", len) != 0 || (neg && p[i] == 'N'))
+        return 0;
+    if (first > 0 && !strchr(" \t\r\n[,:", p[first - 1])) /* part of a longer word */
+        return 0;
+    return i + len == n || strchr(" \t\r\n],}", p[i + len]) ? len : 0;
+}
+
+/* One pass before jansson: nesting depth, and integers beyond int64, which get ".0" in a copy; when `lax` also numbers
+ * that are not finite, which become 0.0 there. The texts of both go to w.
  *   copy  stays empty while nothing had to be rewritten */
-static nb_status prescan(const char *p, size_t n, const char *cls, int most, nb_buf *copy, wides *w, nb_err *err)
+static nb_status prescan(const char *p, size_t n, const char *cls, int most, bool lax, nb_buf *copy, wides *w, nb_err *err)
 {
     size_t done = 0;
     int depth = 0;
@@ -118,6 +132,15 @@ static nb_status prescan(const char *p, size_t n, const char *cls, int most, nb_
         } else if (c == ']' || c == '}') {
             depth -= depth > 0;
             i++;
+        } else if (lax && odd_number(p, n, i)) {
+            const size_t sign = i > 0 && p[i - 1] == '-', len = odd_number(p, n, i);
+            if (!wides_push(w, i - sign, len + sign))
+                return nb_enomem(err, "JSON text");
+            w->n_reals++;
+            nb_buf_put(copy, p + done, i - done);
+            nb_buf_puts(copy, "0.0");
+            i += len;
+            done = i;
         } else if (is_digit(c)) {
             const size_t begin = i;
             while (i < n && is_digit(p[i]))
@@ -184,8 +207,9 @@ static bool note_wides(json_t *v, const char *text, wides *w)
     return ok;
 }
 
-nb_status nb_json_parse(const char *p, size_t n, const char *cls, int depth, nb_json **out, nb_err *err)
+static nb_status parse(const char *p, size_t n, const char *cls, int depth, bool lax, nb_json **out, nb_err *warn, nb_err *err)
 {
+    const size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL;
     nb_buf copy = { 0 };
     wides w = { 0 };
     json_error_t e = { 0 };
@@ -196,10 +220,14 @@ nb_status nb_json_parse(const char *p, size_t n, const char *cls, int depth, nb_
     ready();
     if (depth <= 0)
         depth = DEPTH_DEFAULT;
-    rc = prescan(p, n, cls, depth < DEPTH_MOST ? depth : DEPTH_MOST, &copy, &w, err);
+    rc = prescan(p, n, cls, depth < DEPTH_MOST ? depth : DEPTH_MOST, lax, &copy, &w, err);
     if (rc == NB_OK) {
         no_memory = false;
-        v = json_loadb(copy.n ? copy.p : n ? p : "", copy.n ? copy.n : n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+        v = json_loadb(copy.n ? copy.p : n ? p : "", copy.n ? copy.n : n, flags | JSON_REJECT_DUPLICATES, &e);
+        if (!v && !no_memory && lax && !w.n && json_error_code(&e) == json_error_duplicate_key) {
+            parse_failed(&e, cls, warn);
+            v = json_loadb(n ? p : "", n, flags, &e);
+        }
         w.n_reals = 0;
         if (v && !no_memory && (!w.n || note_wides(v, p, &w))) {
             *out = nj(v);
@@ -211,6 +239,16 @@ nb_status nb_json_parse(const char *p, size_t n, const char *cls, int depth, nb_
     nb_free(w.v);
     nb_buf_clear(&copy);
     return rc;
+}
+
+nb_status nb_json_parse(const char *p, size_t n, const char *cls, int depth, nb_json **out, nb_err *err)
+{
+    return parse(p, n, cls, depth, false, out, NULL, err);
+}
+
+nb_status nb_json_parse_config(const char *p, size_t n, const char *cls, nb_json **out, nb_err *warn, nb_err *err)
+{
+    return parse(p, n, cls, 0, true, out, warn, err);
 }
 
 nb_status nb_json_parse_file(const char *path, size_t limit, const char *cls, nb_json **out, nb_err *err)
@@ -327,23 +365,34 @@ const nb_json *nb_json_member(const nb_json *v, size_t i, const char **key)
     return nj(json_object_iter_value(it));
 }
 
-int64_t nb_json_int(const nb_json *v, int64_t dflt)
+/* "NaN", "Infinity" or "-Infinity" for a real that stands for it, else NULL. */
+static const char *not_finite(const nb_json *v)
 {
-    if (nb_json_typeof(v) == NB_JINT)
-        return json_integer_value(jj(v));
-    if (nb_json_typeof(v) == NB_JREAL) {
-        const double d = json_real_value(jj(v));
-        if (d >= -0x1p63 && d < 0x1p63 && d == floor(d))
-            return (int64_t)d;
-    }
-    return dflt;
+    const char *text = nb_json_typeof(v) == NB_JREAL ? nb_note_get(v) : NULL;
+
+    return text && !is_digit(text[text[0] == '-']) ? text : NULL;
 }
 
 double nb_json_num(const nb_json *v, double dflt)
 {
     const nb_json_type t = nb_json_typeof(v);
+    const char *odd = not_finite(v);
 
+    if (odd)
+        return odd[0] == 'N' ? NAN : odd[0] == '-' ? -INFINITY : INFINITY;
     return t == NB_JINT || t == NB_JREAL ? json_number_value(jj(v)) : dflt;
+}
+
+int64_t nb_json_int(const nb_json *v, int64_t dflt)
+{
+    if (nb_json_typeof(v) == NB_JINT)
+        return json_integer_value(jj(v));
+    if (nb_json_typeof(v) == NB_JREAL) {
+        const double d = nb_json_num(v, 0);
+        if (d >= -0x1p63 && d < 0x1p63 && d == floor(d))
+            return (int64_t)d;
+    }
+    return dflt;
 }
 
 bool nb_json_bool(const nb_json *v, bool dflt)
@@ -363,7 +412,7 @@ size_t nb_json_str_len(const nb_json *v)
 
 const char *nb_json_wide(const nb_json *v)
 {
-    return nb_json_typeof(v) == NB_JREAL ? nb_note_get(v) : NULL;
+    return nb_json_typeof(v) == NB_JREAL && !not_finite(v) ? nb_note_get(v) : NULL;
 }
 
 bool nb_json_equal(const nb_json *a, const nb_json *b)
@@ -421,7 +470,7 @@ nb_json *nb_json_new_null(void)
 /* The copy b of a gets the digits of its wide integers. */
 static bool copy_wides(json_t *a, json_t *b)
 {
-    const char *digits = nb_json_wide(nj(a));
+    const char *digits = json_is_real(a) ? nb_note_get(a) : NULL;
     void *i = json_object_iter(a), *j = json_object_iter(b);
     bool ok = true;
 
@@ -566,7 +615,10 @@ static void dump(const dumper *d, json_t *v, int level)
         nb_buf_printf(d->b, "%" PRId64, (int64_t)json_integer_value(v));
         break;
     case JSON_REAL:
-        nb_json_put_real(d->b, json_real_value(v));
+        if (not_finite(nj(v)))
+            nb_buf_puts(d->b, not_finite(nj(v)));
+        else
+            nb_json_put_real(d->b, json_real_value(v));
         break;
     default:
         nb_buf_puts(d->b, json_is_true(v) ? "true" : json_is_false(v) ? "false" : "null");

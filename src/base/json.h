@@ -3,7 +3,7 @@
  * Memory: about 60 bytes per number, 170 per array and 260 per object, beside what they hold.
  * A value is owned by its root; nb_json_free(root) frees all. Reading from several threads is fine.
  * Reader (hardening 5.2): whole input, UTF-8 checked, duplicate keys refused, depth limit, NaN/Infinity/comments
- * refused, integers beyond int64 become reals (model_max_length 1e30 is common). U+0000 in a string is kept (see
+ * refused (but nb_json_parse_config), integers beyond int64 become reals (model_max_length 1e30 is common). U+0000 in a string is kept (see
  * nb_json_str with its length). */
 #ifndef NB_BASE_JSON_H
 #define NB_BASE_JSON_H
@@ -23,6 +23,10 @@ typedef enum nb_json_type { NB_JNULL, NB_JBOOL, NB_JINT, NB_JREAL, NB_JSTR, NB_J
  * "<cls>.json", NB_EFORMAT; deeper than depth is "json.depth", NB_ELIMIT. The sentence gives line and column.
  * depth 0 means 128. Duplicate key: "<cls>.duplicate_key". */
 nb_status nb_json_parse(const char *p, size_t n, const char *cls, int depth, nb_json **out, nb_err *err);
+/* The same for files that Python programs write and read: NaN, Infinity and -Infinity are reals, and of members with one name
+ * the last counts (not in a text that has both, or wide integers too). warn, unless NULL, is filled with
+ * "<cls>.duplicate_key" in the second case. */
+nb_status nb_json_parse_config(const char *p, size_t n, const char *cls, nb_json **out, nb_err *warn, nb_err *err);
 /* Read and parse a file of at most limit bytes; err gets the file name. */
 nb_status nb_json_parse_file(const char *path, size_t limit, const char *cls, nb_json **out, nb_err *err);
 void nb_json_free(nb_json *root); /* NULL is fine */
@@ -36,7 +40,7 @@ const nb_json *nb_json_at(const nb_json *v, size_t i);                       /* 
 const nb_json *nb_json_member(const nb_json *v, size_t i, const char **key); /* i-th member; O(1) amortised when i rises by one */
 /* Scalars with a default: the value when it has that type, else dflt. */
 int64_t nb_json_int(const nb_json *v, int64_t dflt); /* a real with an integral value in range counts */
-double nb_json_num(const nb_json *v, double dflt);
+double nb_json_num(const nb_json *v, double dflt);   /* may be NaN or infinite after nb_json_parse_config only */
 bool nb_json_bool(const nb_json *v, bool dflt);
 const char *nb_json_str(const nb_json *v, const char *dflt); /* terminated; may hold inner zeros */
 size_t nb_json_str_len(const nb_json *v);

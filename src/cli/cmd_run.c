@@ -39,6 +39,8 @@ static nb_status settings(run *r, nb_err *err)
 
     if (rc != NB_OK)
         return rc;
+    if (r->model.ignored[0])
+        nb_log(&r->cli->host, NB_LOG_WARN, "cfg.value: generation_config.json: ignored, out of range: %s", r->model.ignored);
     if (r->o.temperature >= 0)
         s->temperature = (float)r->o.temperature;
     if (r->o.top_k >= 0)

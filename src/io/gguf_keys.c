@@ -390,8 +390,10 @@ static nb_status parse_file(nb_hfdir *dir, const char *name, nb_json **out, nb_e
     nb_status rc = nb_hfdir_file(dir, name, &p, &n, err);
 
     *out = NULL;
-    if (rc == NB_OK && p)
-        rc = nb_json_parse(p, n, strncmp(name, "tok", 3) == 0 ? "tok" : "cfg", 0, out, err);
+    if (rc == NB_OK && p && strcmp(name, "tokenizer.json") == 0)
+        rc = nb_json_parse(p, n, "tok", 0, out, err);
+    else if (rc == NB_OK && p)
+        rc = nb_json_parse_config(p, n, strncmp(name, "tok", 3) == 0 ? "tok" : "cfg", out, NULL, err);
     nb_err_at(err, name, NULL);
     return rc;
 }

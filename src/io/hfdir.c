@@ -32,6 +32,7 @@ struct nb_hfdir {
     nb_store *gguf; /* NULL for a directory */
     nb_json *config, *quant;
     bool quant_read;
+    nb_err doubled; /* a key that config.json has twice */
     const char *quant_source;
     const nb_json *quant_value;
     char **names; /* of the files to copy, sorted */
@@ -288,7 +289,7 @@ nb_status nb_hfdir_file(nb_hfdir *d, const char *name, const char **out, size_t 
     return NB_OK;
 }
 
-/* Parse a small file; *out NULL when it is absent. */
+/* Parse a small file; *out NULL when it is absent. Only config.json may have a key twice (JS-08). */
 static nb_status parse(nb_hfdir *d, const char *name, nb_json **out, nb_err *err)
 {
     const char *p;
@@ -298,7 +299,12 @@ static nb_status parse(nb_hfdir *d, const char *name, nb_json **out, nb_err *err
     *out = NULL;
     if (rc != NB_OK || !p)
         return rc;
-    rc = nb_json_parse(p, n, "cfg", 0, out, err);
+    if (strcmp(name, "config.json") == 0) {
+        rc = nb_json_parse_config(p, n, "cfg", out, &d->doubled, err);
+        nb_err_at(&d->doubled, name, NULL);
+    } else {
+        rc = nb_json_parse(p, n, "cfg", 0, out, err);
+    }
     if (rc == NB_OK && nb_json_typeof(*out) != NB_JOBJ) {
         nb_json_free(*out);
         *out = NULL;
@@ -321,6 +327,11 @@ nb_status nb_hfdir_config(nb_hfdir *d, const nb_json **out, nb_err *err)
     }
     *out = d->config;
     return rc;
+}
+
+const nb_err *nb_hfdir_warning(const nb_hfdir *d)
+{
+    return d->doubled.code == NB_OK ? NULL : &d->doubled;
 }
 
 nb_status nb_hfdir_quant_config(nb_hfdir *d, const nb_json **out, const char **source, nb_err *err)

@@ -48,6 +48,8 @@ const char *nb_hfdir_path(const nb_hfdir *d); /* the directory, or the gguf file
 bool nb_hfdir_is_gguf(const nb_hfdir *d);
 /* config.json parsed (owned by d). FIL-001 when absent. */
 nb_status nb_hfdir_config(nb_hfdir *d, const nb_json **out, nb_err *err);
+/* What is odd about config.json but no error: "cfg.duplicate_key", once nb_hfdir_config has read it; or NULL. */
+const nb_err *nb_hfdir_warning(const nb_hfdir *d);
 /* The quantization config as loaders find it: config.json "quantization_config" (also nested under text_config), else
  * quantize_config.json, quant_config.json, quantization_config.json. *out NULL when there is none. *source names the file. */
 nb_status nb_hfdir_quant_config(nb_hfdir *d, const nb_json **out, const char **source, nb_err *err);

@@ -1,6 +1,9 @@
 /* answer.c - the loop from prompt ids to streamed text. */
 #include "job/answer.h"
 
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -16,6 +19,24 @@ static void add_stop_id(nb_answer_defaults *d, int64_t id)
         d->stop_ids[d->n_stop_ids++] = (int32_t)id;
 }
 
+/* A number of the file, or dflt when it is absent or out of range; then it is listed in d->ignored. */
+static double in_range(nb_answer_defaults *d, const nb_json *gen, const char *key, double dflt, double low, double high)
+{
+    const nb_json *v = nb_json_get(gen, key);
+    const double x = nb_json_num(v, NAN);
+    const size_t n = strlen(d->ignored);
+
+    if (nb_json_is_null(v))
+        return dflt;
+    if (x >= low && x <= high)
+        return x;
+    if (nb_json_typeof(v) == NB_JINT || nb_json_typeof(v) == NB_JREAL)
+        snprintf(d->ignored + n, sizeof d->ignored - n, "%s%s %g", n ? ", " : "", key, x);
+    else
+        snprintf(d->ignored + n, sizeof d->ignored - n, "%s%s, not a number", n ? ", " : "", key);
+    return dflt;
+}
+
 nb_status nb_answer_defaults_read(nb_hfdir *dir, const nb_config *c, nb_answer_defaults *out, nb_err *err)
 {
     static const char name[] = "generation_config.json";
@@ -28,16 +49,18 @@ nb_status nb_answer_defaults_read(nb_hfdir *dir, const nb_config *c, nb_answer_d
 
     memset(out, 0, sizeof *out);
     if (rc == NB_OK && text)
-        rc = nb_json_parse(text, n, "cfg", 0, &gen, err);
+        rc = nb_json_parse_config(text, n, "cfg", &gen, NULL, err);
     if (rc != NB_OK) {
         nb_err_at(err, name, NULL);
         return rc;
     }
-    s->temperature = nb_json_bool(nb_json_get(gen, "do_sample"), true) ? (float)nb_json_num(nb_json_get(gen, "temperature"), 1) : 0;
-    s->top_k = (int)nb_json_int(nb_json_get(gen, "top_k"), 0);
-    s->top_p = (float)nb_json_num(nb_json_get(gen, "top_p"), 1);
-    s->min_p = (float)nb_json_num(nb_json_get(gen, "min_p"), 0);
-    s->repetition_penalty = (float)nb_json_num(nb_json_get(gen, "repetition_penalty"), 1);
+    s->temperature = (float)in_range(out, gen, "temperature", 1, 0, FLT_MAX);
+    if (!nb_json_bool(nb_json_get(gen, "do_sample"), true))
+        s->temperature = 0;
+    s->top_k = (int)in_range(out, gen, "top_k", 0, -1, INT32_MAX);
+    s->top_p = (float)in_range(out, gen, "top_p", 1, FLT_MIN, 1);
+    s->min_p = (float)in_range(out, gen, "min_p", 0, 0, 1);
+    s->repetition_penalty = (float)in_range(out, gen, "repetition_penalty", 1, FLT_MIN, FLT_MAX);
     for (size_t i = 0; i < c->n_eos; i++)
         add_stop_id(out, c->eos_id[i]);
     eos = nb_json_get(gen, "eos_token_id");

@@ -24,6 +24,7 @@ typedef struct nb_answer_defaults {
     nb_sampling sampling;                 /* the plain distribution where the file is silent; greedy when do_sample is false; seed 0 */
     int32_t stop_ids[NB_ANSWER_STOP_IDS]; /* end-of-sequence ids of both files */
     size_t n_stop_ids;
+    char ignored[160]; /* values out of range, such as "top_p -3, temperature nan", which do not count (CF-24); "" */
 } nb_answer_defaults;
 
 /* Read them. A missing file is fine; a malformed one is NB_EFORMAT. */

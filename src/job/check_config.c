@@ -9,7 +9,10 @@
 static nb_status check_files(nb_checker *c, nb_err *err)
 {
     static const char *const names[] = { "tokenizer.json", "generation_config.json" };
+    const nb_err *w = nb_hfdir_warning(c->dir);
 
+    if (w && nb_report_add(c->report, NB_SEV_WARN, w->cls, w->rule, w->file, w->subject, "", "%s", w->what) != NB_OK)
+        return nb_enomem(err, "the report");
     for (size_t i = 0; i < NB_LEN(names); i++) {
         const char *p;
         size_t n;

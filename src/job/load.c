@@ -25,6 +25,9 @@ nb_status nb_load_store(nb_loaded *l, const char *path, const nb_host *host, nb_
 
     if (rc == NB_OK)
         rc = nb_hfdir_config(l->dir, &l->config, err);
+    if (rc == NB_OK && nb_hfdir_warning(l->dir))
+        nb_log(host, NB_LOG_WARN, "%s: %s: %s", nb_hfdir_warning(l->dir)->cls, nb_hfdir_warning(l->dir)->file,
+               nb_hfdir_warning(l->dir)->what);
     if (rc == NB_OK)
         rc = nb_open(path, &l->store, err);
     if (rc == NB_OK)

@@ -1,17 +1,21 @@
 /* test_json.c - the strict reader (hardening 5.2), access by number, builders, text. */
+#define _XOPEN_SOURCE 700 /* nftw */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <locale.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "unit/base/tmpdir.h"
 
 #define S(lit) lit, sizeof(lit) - 1
 
@@ -79,6 +83,83 @@ static void verdict_rows(void **state)
         nb_json_free(v);
         nb_free(exact);
     }
+}
+
+/* JS-08, JS-10 for config-like files; JS-16 is in locale_rows(). */
+static void config_rows(void **state)
+{
+    static const struct {
+        const char *label, *text, *dump; /* dump NULL: refused */
+        bool warned;
+    } rows[] = {
+        { "JS-10 NaN in a config", "{\"a\":NaN}", "{\"a\":NaN}", false },
+        { "JS-10 infinities in a config", "[Infinity, -Infinity ,1e30]", "[Infinity,-Infinity,1e+30]", false },
+        { "JS-10 wide integer beside it", "[NaN,123456789012345678901234]", "[NaN,1.2345678901234569e+23]", false },
+        { "JS-10 NaN in a string", "[\"NaN\"]", "[\"NaN\"]", false },
+        { "JS-10 -NaN", "[-NaN]", NULL, false },
+        { "JS-10 --Infinity", "[--Infinity]", NULL, false },
+        { "JS-10 glued in front", "[1NaN]", NULL, false },
+        { "JS-10 glued behind", "[NaN5]", NULL, false },
+        { "JS-10 cut", "[Infinit]", NULL, false },
+        { "JS-10 as a key", "{NaN:1}", NULL, false },
+        { "JS-08 the last counts in a config", "{\"a\":1,\"b\":2,\"\\u0061\":3}", "{\"a\":3,\"b\":2}", true },
+        { "JS-08 twice and not finite", "{\"a\":1,\"a\":NaN}", NULL, false },
+        { "JS-14 comments stay refused", "{} // x", NULL, false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(rows); i++) {
+        nb_json *v = NULL;
+        nb_err e = { 0 }, w = { 0 };
+        const nb_status rc = nb_json_parse_config(rows[i].text, strlen(rows[i].text), "cfg", &v, &w, &e);
+        char *text = v ? nb_json_dump(v, 0, true) : NULL;
+
+        if (rc != (rows[i].dump ? NB_OK : NB_EFORMAT) || (rows[i].dump && strcmp(text, rows[i].dump) != 0))
+            fail_msg("%s: %d %s %s", rows[i].label, (int)rc, e.what, text ? text : "");
+        if ((w.code != NB_OK) != rows[i].warned || (rows[i].warned && strcmp(w.cls, "cfg.duplicate_key") != 0))
+            fail_msg("%s: warning %s", rows[i].label, w.cls);
+        nb_free(text);
+        nb_json_free(v);
+    }
+    {
+        nb_json *v = NULL, *copy;
+        assert_int_equal(nb_json_parse_config(S("[NaN,-Infinity,Infinity,0.0]"), "cfg", &v, NULL, NULL), NB_OK);
+        copy = nb_json_copy(v);
+        assert_true(isnan(nb_json_num(nb_json_at(copy, 0), 1)));
+        assert_true(nb_json_num(nb_json_at(copy, 1), 1) == -INFINITY);
+        assert_true(nb_json_num(nb_json_at(copy, 2), 1) == INFINITY);
+        assert_true(nb_json_num(nb_json_at(copy, 3), 1) == 0);
+        assert_int_equal(nb_json_int(nb_json_at(copy, 0), -7), -7);
+        assert_int_equal(nb_json_int(nb_json_at(copy, 2), -7), -7);
+        assert_null(nb_json_wide(nb_json_at(copy, 0)));
+        nb_json_free(v);
+        nb_json_free(copy);
+    }
+}
+
+/* JS-16: the numbers do not depend on the locale's decimal point. The locale is made here. */
+static void locale_rows(void **state)
+{
+    static const char source[] = "comment_char %\nescape_char /\nLC_NUMERIC\ndecimal_point \",\"\nthousands_sep \"\"\ngrouping -1\n"
+                                 "END LC_NUMERIC\n";
+    const char *dir = *state;
+    nb_json *v = NULL;
+    char *text, cmd[512];
+
+    put(dir, "source", source, strlen(source));
+    snprintf(cmd, sizeof cmd, "localedef -c --no-archive -i '%s/source' '%s/comma' >/dev/null 2>&1", dir, dir);
+    if (system(cmd) == -1 || setenv("LOCPATH", dir, 1) != 0 || !setlocale(LC_NUMERIC, "comma") || *localeconv()->decimal_point != ',') {
+        printf("skipped: JS-16: localedef makes no locale with a decimal comma here\n");
+        skip();
+    }
+    assert_int_equal(nb_json_parse(S("[1.5,-2.5e-3]"), "cfg", 0, &v, NULL), NB_OK);
+    assert_true(nb_json_num(nb_json_at(v, 0), 0) == 1.5);
+    assert_true(nb_json_num(nb_json_at(v, 1), 0) == -2.5e-3);
+    text = nb_json_dump(v, 0, true);
+    assert_string_equal(text, "[1.5,-0.0025]");
+    nb_free(text);
+    nb_json_free(v);
+    setlocale(LC_NUMERIC, "C");
 }
 
 static void error_tells_the_place(void **state)
@@ -388,6 +469,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(verdict_rows),
+        cmocka_unit_test(config_rows),
+        cmocka_unit_test_setup_teardown(locale_rows, tmp_setup, tmp_teardown),
         cmocka_unit_test(error_tells_the_place),
         cmocka_unit_test(depth),
         cmocka_unit_test(numbers),

@@ -1,6 +1,8 @@
 /* The small files of a model directory: what is read, what a copy carries, where the quantization config is looked for. */
 #include "io_test.h"
 
+#include <time.h>
+
 #include "io/io.h"
 
 static void put(const char *name, const char *text)
@@ -71,6 +73,10 @@ static const struct {
     { "AutoGPTQ", "{}", "quantize_config.json", "{\"bits\":4}", "quantize_config.json", NB_OK, "" },
     { "AutoRound", "{}", "quantization_config.json", "{\"bits\":4}", "quantization_config.json", NB_OK, "" },
     { "JS-15 a list", "{}", "quant_config.json", "[]", NULL, NB_EFORMAT, "cfg.type" },
+    { "JS-08 a key twice in a file of its own", "{}", "quant_config.json", "{\"bits\":4,\"bits\":4}", NULL, NB_EFORMAT,
+      "cfg.duplicate_key" },
+    { "JS-08 a key twice in config.json", "{\"quantization_config\":{\"bits\":4},\"a\":1,\"a\":2}", NULL, NULL, "config.json", NB_OK, "" },
+    { "JS-10 NaN in config.json", "{\"quantization_config\":{\"bits\":4},\"a\":NaN}", NULL, NULL, "config.json", NB_OK, "" },
     { "JS-01 empty file", "{}", "quant_config.json", "", NULL, NB_EFORMAT, "cfg.json" },
 };
 
@@ -94,6 +100,8 @@ static void quant_config(void **state)
         expect(rows[i].label, nb_hfdir_quant_config(d, &q, &source, &err), &err, rows[i].want, rows[i].cls);
         if (rows[i].source && (!q || strcmp(source, rows[i].source) != 0 || nb_json_int(nb_json_get(q, "bits"), 0) != 4))
             fail_msg("%s: from %s", rows[i].label, source ? source : "nowhere");
+        if ((nb_hfdir_warning(d) != NULL) != (strstr(rows[i].config, "\"a\":1,\"a\":2") != NULL))
+            fail_msg("%s: a warning about doubled keys, or none", rows[i].label);
         if (!rows[i].source && q)
             fail_msg("%s: found one in %s", rows[i].label, source);
         nb_hfdir_close(d);
@@ -114,9 +122,55 @@ static void no_config(void **state)
     nb_hfdir_close(d);
 }
 
+/* FS-18: a directory full of strangers is listed, not read; FS-20: one file by two names. */
+static void crowd(void **state)
+{
+    static const char st[] = "\x38\0\0\0\0\0\0\0{\"w\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}   abcd";
+    char dir[400], file[460], first[400];
+    struct timespec t0, t1;
+    nb_err err = { 0 };
+    nb_store *a = NULL, *b = NULL;
+    nb_hfdir *d = NULL;
+    const nb_json *c;
+    double s;
+
+    (void)state;
+    snprintf(dir, sizeof dir, "%s", scratch("crowd"));
+    mkdir(dir, 0700);
+    for (int i = 0; i < 100000; i++) {
+        snprintf(file, sizeof file, "%s/%d.png", dir, i);
+        if (mknod(file, S_IFREG | 0600, 0) != 0) {
+            printf("skipped: FS-18: this file system holds %d files only\n", i);
+            skip();
+        }
+    }
+    put("crowd/config.json", "{}");
+    snprintf(first, sizeof first, "%s", scratch_file("crowd/model.safetensors", st, sizeof st - 1));
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    assert_int_equal(nb_hfdir_open(dir, &d, &err), NB_OK);
+    assert_int_equal(nb_hfdir_config(d, &c, &err), NB_OK);
+    expect("FS-18 100,000 other files", nb_open(dir, &a, &err), &err, NB_OK, "");
+    clock_gettime(CLOCK_MONOTONIC, &t1);
+    s = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
+    if (!(s <= 2))
+        fail_msg("FS-18: %.2f s to open a directory of 100,000 other files, want 2", s);
+    nb_hfdir_close(d);
+    snprintf(file, sizeof file, "%s", scratch("again.safetensors"));
+    assert_int_equal(link(first, file), 0);
+    expect("FS-20 the same file by two names", nb_open(file, &b, &err), &err, NB_OK, "");
+    assert_memory_equal(nb_store_find(a, "w")->data, "abcd", 4);
+    assert_memory_equal(nb_store_find(b, "w")->data, "abcd", 4);
+    nb_store_close(b);
+    expect("FS-20 the same file twice", nb_open(first, &b, &err), &err, NB_OK, "");
+    assert_memory_equal(nb_store_find(b, "w")->data, "abcd", 4);
+    nb_store_close(b);
+    nb_store_close(a);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(listing), cmocka_unit_test(quant_config), cmocka_unit_test(no_config) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(listing), cmocka_unit_test(quant_config), cmocka_unit_test(no_config),
+                                        cmocka_unit_test(crowd) };
 
     return cmocka_run_group_tests(tests, NULL, scratch_remove);
 }

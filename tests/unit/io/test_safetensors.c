@@ -101,6 +101,7 @@ static const struct {
     { "ST-28 empty object", "{}", -1, 0, NB_OK, "" },
     { "ST-28 zero elements and scalars",
       "{" E("z1", 0, 0, 0) ",\"s\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}," E("z2", 0, 4, 4) "}", -1, 4, NB_OK, "" },
+    { "FS-17 ST-20 a zip archive behind the tensors", "{" E("a", 4, 0, 4) "}PK\003\004PK\005\006", 53, 0, NB_EFORMAT, "st.trailing_bytes" },
     { "FS-15 a zip archive", "", 0x0000080004034b50, 0, NB_EFORMAT, "fmt.mismatch" },
     { "FS-15 a GGUF file", "", 0x0000000346554747, 0, NB_EFORMAT, "fmt.mismatch" },
     { "FS-16 a web page", "E html><html>", 0x505954434f44213c, 0, NB_EFORMAT, "fmt.mismatch" },
@@ -212,6 +213,35 @@ static void values_and_places(void **state)
     nb_store_close(s);
 }
 
+/* ST-29: bits are not judged by the reader; GG-28: files of saved states are of no known kind. */
+static void odd_bytes(void **state)
+{
+    static const char head[] = "\x72\0\0\0\0\0\0\0{\"b\":{\"dtype\":\"BOOL\",\"shape\":[4],\"data_offsets\":[8,12]},"
+                               "\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}   ";
+    static const char data[] = "\x01\x02\xa0\x7f\0\0\x80\xff\0\1\2\xff"; /* a signalling NaN, -Inf, odd truth values */
+    nb_buf b = { 0 };
+    nb_err err = { 0 };
+    nb_store *s = NULL;
+    float v[2];
+
+    (void)state;
+    nb_buf_put(&b, head, sizeof head - 1);
+    b.p[0] = (char)(sizeof head - 1 - 8);
+    nb_buf_put(&b, data, 12);
+    expect("ST-29 odd values", nb_st_open(scratch_file("odd.safetensors", b.p, b.n), &s, &err), &err, NB_OK, "");
+    assert_memory_equal(nb_store_find(s, "w")->data, data, 8);
+    assert_memory_equal(nb_store_find(s, "b")->data, data + 8, 4);
+    assert_int_equal(nb_store_read_f32(s, nb_store_find(s, "w"), 0, 2, v, &err), NB_OK);
+    assert_int_equal(memcmp(v, data, 8), 0);
+    nb_store_close(s);
+    nb_buf_clear(&b);
+    expect("GG-28 a saved session", nb_open(scratch_file("a.session", "nsgg\x09\0\0\0\0\0\0\0", 12), &s, &err), &err, NB_EFORMAT,
+           "fmt.unknown");
+    nb_err_clear(&err);
+    expect("GG-28 a saved sequence", nb_open(scratch_file("a.seq", "qsgg\x02\0\0\0\0\0\0\0", 12), &s, &err), &err, NB_EFORMAT,
+           "fmt.unknown");
+}
+
 /* A header of the wanted size: `n` tensors that all name the same empty range, or one long name or shape. */
 static void big_headers(void **state)
 {
@@ -308,8 +338,9 @@ static void allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(header_rows),       cmocka_unit_test(short_files), cmocka_unit_test(places), cmocka_unit_test(lfs_pointer),
-        cmocka_unit_test(values_and_places), cmocka_unit_test(big_headers), cmocka_unit_test(sparse), cmocka_unit_test(allocations),
+        cmocka_unit_test(header_rows),       cmocka_unit_test(short_files), cmocka_unit_test(places),      cmocka_unit_test(lfs_pointer),
+        cmocka_unit_test(values_and_places), cmocka_unit_test(odd_bytes),   cmocka_unit_test(big_headers), cmocka_unit_test(sparse),
+        cmocka_unit_test(allocations),
     };
 
     return cmocka_run_group_tests(tests, NULL, scratch_remove);
