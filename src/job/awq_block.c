@@ -474,18 +474,20 @@ static float stored(float v, nb_dtype t)
 }
 
 /* The norm is stored in few bits, the columns take the exact inverse of what is stored: s becomes norm / stored(norm / s),
- * so that the fold changes nothing but float32 rounding. */
+ * so that the fold changes nothing but float32 rounding. Norms that count from 1 are folded as 1 + weight. */
 static void fold_norm(const nb_awq_block *b, nb_awq_group *g)
 {
     size_t n;
     const float *norm = nb_model_vec(b->model, b->layer, g->g.vec, &n);
+    const float one = b->plan->cfg->norm == NB_NORM_RMS1 ? 1 : 0;
 
     for (size_t i = 0; i < g->g.k; i++) {
-        float v = stored(norm[i] / g->s[i], b->o.norm_dtype);
-        if (norm[i] != 0.0f && (v == 0.0f || !isfinite(v)))
+        const float w = norm[i] + one;
+        float v = stored(w / g->s[i] - one, b->o.norm_dtype);
+        if (w != 0.0f && (v + one == 0.0f || !isfinite(v)))
             v = stored(norm[i], b->o.norm_dtype);
-        if (norm[i] != 0.0f && v != 0.0f && isfinite(v))
-            g->s[i] = norm[i] / v;
+        if (w != 0.0f && v + one != 0.0f && isfinite(v))
+            g->s[i] = w / (v + one);
         g->norm[i] = v;
     }
 }

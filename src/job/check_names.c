@@ -192,15 +192,13 @@ static nb_status check_layer(const names_job *j, size_t layer)
     char name[320];
     nb_status rc = NB_OK;
 
+    for (int v = 0; v < NB_VEC_COUNT; v++) {
+        const size_t size = nb_plan_vec_size(p, (nb_vec)v), parts = nb_plan_vec_parts(p, (nb_vec)v);
+        for (size_t i = 0; rc == NB_OK && size > 0 && i < parts; i++)
+            rc = need_plain(j, nb_plan_vec_part(p, layer, (nb_vec)v, i, name, sizeof name), 0, size / parts);
+    }
     for (size_t i = 0; rc == NB_OK && i < p->n_ops; i++) {
         const nb_op *op = &p->ops[i];
-        if (op->kind == NB_OP_NORM)
-            rc = need_plain(j, nb_plan_vec(p, layer, op->vec, name, sizeof name), 0, nb_plan_vec_size(p, op->vec));
-        if (op->kind == NB_OP_QKNORM) {
-            rc = need_plain(j, nb_plan_vec(p, layer, NB_VEC_QN, name, sizeof name), 0, nb_plan_vec_size(p, NB_VEC_QN));
-            if (rc == NB_OK)
-                rc = need_plain(j, nb_plan_vec(p, layer, NB_VEC_KN, name, sizeof name), 0, nb_plan_vec_size(p, NB_VEC_KN));
-        }
         if (op->kind != NB_OP_LINEAR)
             continue;
         for (size_t r = 0; rc == NB_OK && r < 3 && op->roles[r] != NB_ROLE_NONE; r++) {

@@ -43,12 +43,23 @@ static nb_role carrier(const nb_plan *p, const nb_op *made)
     size_t src = writer_of(p, (size_t)(made - p->ops), made->in);
     nb_role want = made->kind == NB_OP_ACT_MUL ? NB_ROLE_UP : made->kind == NB_OP_ATTN ? NB_ROLE_V : NB_ROLE_NONE;
 
-    while (src < p->n_ops && p->ops[src].kind != NB_OP_LINEAR) /* rope and norms inside the slot leave v alone */
+    while (src < p->n_ops && p->ops[src].kind != NB_OP_LINEAR) { /* rope and norms inside the slot leave v alone */
+        if (p->ops[src].kind == NB_OP_CLIP)                      /* limits do not scale */
+            return NB_ROLE_NONE;
         src = writer_of(p, src, p->ops[src].in);
+    }
     for (size_t i = 0; src < p->n_ops && want != NB_ROLE_NONE && i < 3; i++)
         if (p->ops[src].roles[i] == want)
             return want;
     return NB_ROLE_NONE;
+}
+
+/* A norm whose only parameter is its weight; one with a bias would need that scaled too. */
+static bool foldable(const nb_plan *p, nb_vec vec)
+{
+    const nb_norm_kind k = p->cfg->norm;
+
+    return vec != NB_VEC_NONE && (k == NB_NORM_RMS || k == NB_NORM_RMS1 || k == NB_NORM_LN_W);
 }
 
 static bool find_pred(const nb_plan *p, nb_scale_group *g)
@@ -59,6 +70,8 @@ static bool find_pred(const nb_plan *p, nb_scale_group *g)
     if (src == p->n_ops || linear_readers(p, src) != 1)
         return false;
     if (p->ops[src].kind == NB_OP_NORM) {
+        if (!foldable(p, p->ops[src].vec))
+            return false;
         g->from_norm = true;
         g->vec = p->ops[src].vec;
         g->pred = NB_ROLE_NONE;
@@ -96,5 +109,5 @@ size_t nb_scale_groups(const nb_plan *p, nb_scale_group out[NB_MAX_GROUPS])
 
 bool nb_role_clips(nb_role role)
 {
-    return role != NB_ROLE_Q && role != NB_ROLE_K;
+    return role != NB_ROLE_Q && role != NB_ROLE_K && role != NB_ROLE_QKV;
 }

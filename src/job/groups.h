@@ -4,8 +4,9 @@
  *   up   -> down               rows of `up` are divided; the gate sits under the activation and cannot carry scales
  *   v    -> o                  only where v has a row for every input of o (no grouped-query attention)
  *
- * Source: spec quantizers 3.4, 3.5, 4. A norm output read by two linear ops gives no group, because every reader would
- * have to be scaled. Constant after the call; nothing is allocated. */
+ * Source: spec quantizers 3.4, 3.5, 4. No group: a norm output read by two linear ops (parallel blocks), because every reader
+ * would have to be scaled; a norm with a bias; anything behind a limit or an activation; fused q, k, v or gate and up as
+ * predecessors. Such linears are rounded without scaling. Constant after the call; nothing is allocated. */
 #ifndef NB_JOB_GROUPS_H
 #define NB_JOB_GROUPS_H
 
@@ -30,7 +31,7 @@ typedef struct nb_scale_group {
 /* Groups in the order of their ops; at most NB_MAX_GROUPS. Returns how many. */
 size_t nb_scale_groups(const nb_plan *p, nb_scale_group out[NB_MAX_GROUPS]);
 
-/* Query and key projections are never clipped (spec quantizers 3.6). */
+/* Query and key projections, fused ones included, are never clipped (spec quantizers 3.6). */
 bool nb_role_clips(nb_role role);
 
 #endif

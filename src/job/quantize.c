@@ -125,6 +125,9 @@ static nb_status open_input(job *j, const char *model, nb_err *err)
     rc = nb_config_parse(j->src.config, &j->cfg, err);
     if (rc == NB_OK)
         rc = nb_plan_build(&j->cfg, j->src.store, &j->plan, err);
+    if (rc == NB_OK && j->cfg.transposed)
+        rc = nb_fail(err, NB_EUNSUPPORTED, "quantize.arch", "", "%s stores its linears transposed; quantize cannot read them yet",
+                     j->cfg.model_type);
     if (rc == NB_OK)
         rc = check_groups(j, err);
     for (int r = 0; rc == NB_OK && r < NB_ROLE_COUNT; r++)

@@ -1,41 +1,154 @@
 /* arch.h - the architecture table: what a model_type means where config.json is silent. A new architecture is a row.
  *
- * Source: spec models 2 and 3. The table is constant; all functions may be called from several threads. */
+ * Source: spec models 2 to 5. The table is constant; all functions may be called from several threads. */
 #ifndef NB_MODEL_ARCH_H
 #define NB_MODEL_ARCH_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Source linears of one layer. The order is the order of a fused matrix. */
+typedef enum nb_role {
+    NB_ROLE_Q,
+    NB_ROLE_K,
+    NB_ROLE_V,
+    NB_ROLE_QKV, /* q, k and v as one stored matrix        */
+    NB_ROLE_O,
+    NB_ROLE_GATE,
+    NB_ROLE_UP,      /* of a plain MLP: its first matrix       */
+    NB_ROLE_GATE_UP, /* gate rows, then up rows, as one stored matrix */
+    NB_ROLE_DOWN,
+    NB_ROLE_COUNT,
+    NB_ROLE_NONE = NB_ROLE_COUNT
+} nb_role;
+
+/* Vectors of one layer: weights of norms, then their biases in the same order, then others. */
+typedef enum nb_vec {
+    NB_VEC_N1, /* before attention  */
+    NB_VEC_N2, /* before the MLP    */
+    NB_VEC_QN, /* of q and k        */
+    NB_VEC_KN,
+    NB_VEC_N1P, /* after attention   */
+    NB_VEC_N2P, /* after the MLP     */
+    NB_VEC_N1_BIAS,
+    NB_VEC_N2_BIAS,
+    NB_VEC_QN_BIAS,
+    NB_VEC_KN_BIAS,
+    NB_VEC_ACT_SCALE, /* what AutoAWQ divides the activation of a plain MLP by; optional */
+    NB_VEC_COUNT,
+    NB_VEC_NONE = NB_VEC_COUNT /* a norm without parameters */
+} nb_vec;
+
+/* Names relative to the prefix of the model or to a layer; NULL: as Llama names it (spec models 4.1). */
+typedef struct nb_names {
+    const char *embed, *positions, *layers, *norm, *head; /* head: a full name */
+    const char *roles[NB_ROLE_COUNT];
+    const char *vecs[NB_VEC_N2P + 1]; /* stems: .weight and .bias follow */
+} nb_names;
+
 /* Where a bias flag comes from. */
 typedef enum nb_bias_rule { NB_BIAS_NO, NB_BIAS_YES, NB_BIAS_CONFIG } nb_bias_rule;
 
 /* Which layers are limited to the sliding window when there is one. */
 typedef enum nb_window_rule {
-    NB_WINDOW_NONE, /* never                                                      */
-    NB_WINDOW_ALL,  /* every layer                                                */
-    NB_WINDOW_UPPER /* layers from max_window_layers on, if use_sliding_window    */
+    NB_WINDOW_NONE,    /* never                                                      */
+    NB_WINDOW_ALL,     /* every layer                                                */
+    NB_WINDOW_UPPER,   /* layers from max_window_layers on, if use_sliding_window    */
+    NB_WINDOW_EVEN,    /* even layers                                                */
+    NB_WINDOW_PATTERN, /* all but the last of every `pattern` (sliding_window_pattern) */
+    NB_WINDOW_NO_ROPE  /* layers without rope, if use_sliding_window                 */
 } nb_window_rule;
+
+/* Which layers are rotated, and how. */
+typedef enum nb_rope_rule {
+    NB_LAYERS_ALL,     /* all alike                                      */
+    NB_LAYERS_LOCAL,   /* windowed layers by a table of their own        */
+    NB_LAYERS_WINDOW,  /* windowed layers only                           */
+    NB_LAYERS_WINDOW2, /* the same, but all when there is no window      */
+    NB_LAYERS_LIST,    /* no_rope_layers                                 */
+    NB_LAYERS_NONE     /* learned positions or alibi                     */
+} nb_rope_rule;
+
+/* y = (x [- mean]) / deviation * (w + offset) + b */
+typedef enum nb_norm_kind { NB_NORM_RMS, NB_NORM_RMS1, NB_NORM_LN, NB_NORM_LN1, NB_NORM_LN_W, NB_NORM_LN_0 } nb_norm_kind;
+
+/* Where a layer has its norms (spec models 2, column Slots). */
+typedef enum nb_block_kind { NB_BLOCK_PRE, NB_BLOCK_POST, NB_BLOCK_SANDWICH, NB_BLOCK_PAR1, NB_BLOCK_PAR2, NB_BLOCK_POST_LN } nb_block_kind;
+
+/* Norms of q and k before rope: over each head with one weight, over all heads, over each head with its own weight; over
+ * each head after rope. */
+typedef enum nb_qk_kind { NB_QK_NONE, NB_QK_HEAD, NB_QK_FULL, NB_QK_PER_HEAD, NB_QK_AFTER } nb_qk_kind;
+
+/* How q, k and v are stored: apart; rows of q, k, v; by kv head: its q heads, k, v. */
+typedef enum nb_qkv_kind { NB_QKV_SPLIT, NB_QKV_CAT, NB_QKV_BY_HEAD } nb_qkv_kind;
+typedef enum nb_mlp_kind { NB_MLP_GATED, NB_MLP_GATED_CAT, NB_MLP_PLAIN } nb_mlp_kind;
+typedef enum nb_act_kind {
+    NB_ACT_SILU,
+    NB_ACT_GELU_TANH,
+    NB_ACT_GELU_ERF,
+    NB_ACT_RELU, /* of plain MLPs only, as the next */
+    NB_ACT_RELU2 /* relu(x)^2 */
+} nb_act_kind;
+
+/* What differs in kind, not in a value. */
+typedef enum nb_quirk {
+    NB_Q_GRANITE = 1 << 0,        /* embedding_multiplier, residual_multiplier, logits_scaling, attention_multiplier  */
+    NB_Q_EMBED_SQRT = 1 << 1,     /* embeddings times sqrt(hidden)                                                     */
+    NB_Q_QUERY_SCALAR = 1 << 2,   /* softmax scale query_pre_attn_scalar^-0.5                                        */
+    NB_Q_SCORE_CAP = 1 << 3,      /* attn_logit_softcapping (50 when absent), final_logit_softcapping (30)             */
+    NB_Q_LOGIT_CAP = 1 << 4,      /* final_logit_softcapping only, none when absent                                    */
+    NB_Q_LOGIT_SCALE = 1 << 5,    /* logits times logit_scale (0.0625)                                                 */
+    NB_Q_CLIP_QKV = 1 << 6,       /* q, k, v limited to clip_qkv                                                       */
+    NB_Q_GELU_TANH = 1 << 7,      /* "gelu" means the tanh form                                                        */
+    NB_Q_HEAD_DIM_FIXED = 1 << 8, /* head_dim is not read                                                          */
+    NB_Q_EPS_FIXED = 1 << 9,      /* eps_key is not read                                                               */
+    NB_Q_PAR_PAR1 = 1 << 10,      /* use_parallel_residual makes the block PAR1 (no when absent)                       */
+    NB_Q_PAR_PAR2 = 1 << 11,      /* use_parallel_residual makes the block PAR2 (yes when absent)                      */
+    NB_Q_GPT2 = 1 << 12,          /* stored transposed; scale_attn_weights, scale_attn_by_inverse_layer_idx            */
+    NB_Q_OPT = 1 << 13,           /* do_layer_norm_before, word_embed_proj_dim, positions from row 2 on                */
+    NB_Q_FALCON = 1 << 14,        /* spec models 5.8                                                                   */
+    NB_Q_ROPE_ALPHA = 1 << 15,    /* dynamic rope with alpha                                                           */
+    NB_Q_YARN_LONG = 1 << 16      /* yarn means longrope                                                               */
+} nb_quirk;
 
 typedef struct nb_arch {
     const char *type; /* model_type                     */
     const char *cls;  /* architectures[0]               */
     const char *eps_key;
     double eps, theta;
-    size_t head_dim;               /* when the key is absent; 0: hidden / heads */
-    size_t kv_heads;               /* when the key is absent; 0: heads          */
-    nb_bias_rule qkv_bias, o_bias; /* CONFIG: key attention_bias  */
-    nb_bias_rule mlp_bias;         /* CONFIG: key mlp_bias        */
-    bool qk_norm;                  /* RMS norm over each head of q and k before rope */
-    bool tie;                      /* tie_word_embeddings when absent                */
+    double partial;                                   /* rotated part of a head when the key is absent; 0: all */
+    size_t head_dim;                                  /* when the key is absent; 0: hidden / heads */
+    size_t n_heads;                                   /* when the key is absent; 0: required       */
+    size_t kv_heads;                                  /* when the key is absent; 0: heads          */
+    nb_bias_rule qkv_bias, o_bias;                    /* CONFIG: bias_key, o_bias_key              */
+    nb_bias_rule mlp_bias;                            /* CONFIG: mlp_bias_key                      */
+    const char *bias_key, *o_bias_key, *mlp_bias_key; /* NULL: attention_bias, bias_key, mlp_bias */
+    bool bias_on;                                     /* bias_key when absent (o_bias_key and mlp_bias_key when they are the same) */
+    bool tie;                                         /* tie_word_embeddings when absent           */
+    nb_norm_kind norm;
+    nb_block_kind block;
+    nb_qk_kind qk;
+    const char *qk_key; /* qk only if this key is true */
+    nb_qkv_kind qkv;
+    nb_mlp_kind mlp;
+    nb_act_kind act; /* when the key is absent */
+    bool rope_pairs; /* rotate (2i, 2i+1), not (i, i + r/2) */
+    nb_rope_rule rope;
+    double local_theta; /* of windowed layers under LAYERS_LOCAL; 0: as the full ones */
     nb_window_rule window;
-    size_t window_size; /* sliding_window when the key is absent         */
+    size_t window_size; /* sliding_window when the key is absent; 0: none */
+    size_t pattern;     /* sliding_window_pattern when absent */
     bool layer_types;   /* a layer_types list overrides the window rule  */
+    unsigned quirks;
+    const nb_names *names;
 } nb_arch;
 
 /* By model_type, else by class name; either may be NULL. NULL when neither is known. */
 const nb_arch *nb_arch_find(const char *type, const char *cls);
 size_t nb_arch_count(void);
 const nb_arch *nb_arch_at(size_t i);
+
+/* The tables of names of falcon with two norms in parallel (spec models 5.8). */
+extern const nb_names nb_names_falcon2;
 
 #endif

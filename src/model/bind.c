@@ -24,6 +24,16 @@ static const void *dense_rows(const pack_job *j, const nb_source *s, nb_dtype ty
     const size_t es = nb_dtype_info(type)->bits / 8;
     const nb_tensor *t = s->w;
 
+    if (s->transposed) {
+        for (size_t i = 0; i < s->k; i++) {
+            float part[STRIPE];
+            if (nb_store_read_f32(j->m->store, t, (uint64_t)i * s->n + n0, rows, part, err) != NB_OK)
+                return NULL;
+            for (size_t r = 0; r < rows; r++)
+                scratch[r * s->k + i] = part[r];
+        }
+        return scratch;
+    }
     if (t->data && t->dtype == type) {
         const unsigned char *p = t->data + n0 * s->k * es;
         if ((uintptr_t)p % es == 0)
@@ -197,16 +207,19 @@ static nb_status plan_layer(const nb_model *m, size_t layer, layer_plan *lp, nb_
     return NB_OK;
 }
 
+/* A vector of n values; per head weights may be stored as a matrix of one row a head. */
 static nb_status find_vec(const nb_model *m, const char *name, size_t n, const nb_tensor **out, nb_err *err)
 {
     char got[128];
+    const nb_tensor *t = *out = nb_store_find(m->store, name);
 
-    *out = nb_store_find(m->store, name);
-    if (!*out)
+    if (!t)
         return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing", name);
-    if ((*out)->rank != 1 || (*out)->shape[0] != n)
+    if (t->rank == 2 && m->cfg.qk == NB_QK_PER_HEAD && t->shape[1] == m->cfg.head_dim && t->shape[0] == n / m->cfg.head_dim)
+        return NB_OK;
+    if (t->rank != 1 || t->shape[0] != n)
         return nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "", "tensor \"%s\" is %s, the configuration needs [%zu]", name,
-                       nb_shape_str(got, sizeof got, (*out)->shape, (*out)->rank), n);
+                       nb_shape_str(got, sizeof got, t->shape, t->rank), n);
     return NB_OK;
 }
 
@@ -221,6 +234,32 @@ static nb_status read_vec(const nb_model *m, const char *name, size_t n, nb_aren
     return *out ? nb_store_read_f32(m->store, t, 0, n, *out, err) : nb_enomem(err, "a norm vector");
 }
 
+/* The kernel of layer norms has no offset. */
+static void add_one(float *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        v[i] += 1;
+}
+
+/* A vector of a layer, check only (out NULL) or read. */
+static nb_status layer_vec(const nb_model *m, size_t layer, nb_vec vec, nb_arena *mem, float **out, nb_err *err)
+{
+    const size_t n = nb_plan_vec_size(&m->plan, vec), parts = nb_plan_vec_parts(&m->plan, vec);
+    float *v = out &&n > 0 ? *out = nb_arena_calloc(mem, n, sizeof **out) : NULL;
+    char name[192];
+    nb_status rc = out && n > 0 && !v ? nb_enomem(err, "a norm vector") : NB_OK;
+
+    for (size_t i = 0; i < parts && n > 0 && rc == NB_OK; i++) {
+        const nb_tensor *t;
+        rc = find_vec(m, nb_plan_vec_part(&m->plan, layer, vec, i, name, sizeof name), n / parts, &t, err);
+        if (rc == NB_OK && v)
+            rc = nb_store_read_f32(m->store, t, 0, n / parts, v + i * (n / parts), err);
+    }
+    if (v && m->cfg.norm == NB_NORM_LN1 && (vec == NB_VEC_N1 || vec == NB_VEC_N2))
+        add_one(v, n);
+    return rc;
+}
+
 /* Every tensor of every layer is there and has its shape: said before the first byte is packed. */
 static nb_status check_layers(const nb_model *m, const nb_host *host, nb_err *err)
 {
@@ -228,13 +267,10 @@ static nb_status check_layers(const nb_model *m, const nb_host *host, nb_err *er
 
     for (size_t l = 0; l < m->cfg.n_layers; l++) {
         layer_plan lp;
-        char name[192];
-        const nb_tensor *t;
         nb_status rc = NB_OK;
 
         for (int v = 0; v < NB_VEC_COUNT && rc == NB_OK; v++)
-            if (nb_plan_vec_size(&m->plan, (nb_vec)v) > 0)
-                rc = find_vec(m, nb_plan_vec(&m->plan, l, (nb_vec)v, name, sizeof name), nb_plan_vec_size(&m->plan, (nb_vec)v), &t, err);
+            rc = layer_vec(m, l, (nb_vec)v, NULL, NULL, err);
         if (rc == NB_OK)
             rc = plan_layer(m, l, &lp, err);
         if (rc != NB_OK)
@@ -304,7 +340,6 @@ nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)
 {
     layer_plan lp;
     nb_layer *l;
-    char name[192];
     nb_status rc;
 
     if (layer >= m->cfg.n_layers)
@@ -313,11 +348,8 @@ nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)
     if (l->bound)
         return NB_OK;
     rc = plan_layer(m, layer, &lp, err);
-    for (int v = 0; v < NB_VEC_COUNT && rc == NB_OK; v++) {
-        const size_t n = nb_plan_vec_size(&m->plan, (nb_vec)v);
-        if (n > 0)
-            rc = read_vec(m, nb_plan_vec(&m->plan, layer, (nb_vec)v, name, sizeof name), n, &l->mem, &l->vec[v], err);
-    }
+    for (int v = 0; v < NB_VEC_COUNT && rc == NB_OK; v++)
+        rc = layer_vec(m, layer, (nb_vec)v, &l->mem, &l->vec[v], err);
     if (rc == NB_OK)
         rc = pack_layer(m, l, &lp, err);
     if (rc == NB_OK)
@@ -344,7 +376,7 @@ typedef struct copy_job {
 static void copy_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const copy_job *j = ctx;
-    const size_t d = j->m->cfg.d_model, row = d * nb_dtype_info(j->m->embed_type)->bits / 8;
+    const size_t d = j->m->cfg.embed_dim, row = d * nb_dtype_info(j->m->embed_type)->bits / 8;
 
     if (j->t->data && j->t->dtype == j->m->embed_type)
         memcpy(j->m->embed + begin * row, j->t->data + begin * row, (end - begin) * row);
@@ -360,7 +392,7 @@ static nb_status copy_embed(nb_model *m, const nb_tensor *t, nb_err *err)
     nb_status rc;
 
     m->embed_type = nb_source_dtype(t, false);
-    m->embed_bytes = m->cfg.vocab * m->cfg.d_model * nb_dtype_info(m->embed_type)->bits / 8;
+    m->embed_bytes = m->cfg.vocab * m->cfg.embed_dim * nb_dtype_info(m->embed_type)->bits / 8;
     m->embed = nb_huge_alloc(m->embed_bytes);
     if (!m->embed || !j.errs) {
         nb_free(j.errs);
@@ -379,41 +411,98 @@ static bool same_bytes(const nb_tensor *a, const nb_tensor *b)
     return a->data && b->data && a->dtype == b->dtype && a->n_bytes == b->n_bytes && memcmp(a->data, b->data, a->n_bytes) == 0;
 }
 
+/* The table of learned positions, as f32. */
+static nb_status bind_positions(nb_model *m, nb_err *err)
+{
+    char name[192], got[128];
+    const nb_tensor *t;
+    size_t n;
+
+    if (!m->cfg.learned_pos)
+        return NB_OK;
+    snprintf(name, sizeof name, "%s%s.weight", m->plan.prefix, m->cfg.names->positions);
+    t = nb_store_find(m->store, name);
+    if (!t)
+        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing", name);
+    if (t->rank != 2 || t->shape[1] != m->cfg.d_model || t->shape[0] <= m->cfg.pos_offset || t->shape[0] > 1 << 24)
+        return nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "", "tensor \"%s\" is %s, the configuration needs [%zu, %zu]", name,
+                       nb_shape_str(got, sizeof got, t->shape, t->rank), m->cfg.context + m->cfg.pos_offset, m->cfg.d_model);
+    n = (size_t)t->shape[0] * m->cfg.d_model;
+    m->positions = nb_arena_calloc(&m->top.mem, n, sizeof *m->positions);
+    m->n_positions = (size_t)t->shape[0] - m->cfg.pos_offset;
+    return m->positions ? nb_store_read_f32(m->store, t, 0, n, m->positions, err) : nb_enomem(err, "the positions");
+}
+
+/* Weight and bias of the final norm. */
+static nb_status bind_norm(nb_model *m, nb_err *err)
+{
+    const nb_norm_kind kind = m->cfg.norm;
+    const char *stem = m->cfg.names->norm ? m->cfg.names->norm : "norm";
+    char name[192];
+    nb_status rc = NB_OK;
+
+    if (!m->cfg.final_norm || kind == NB_NORM_LN_0)
+        return NB_OK;
+    snprintf(name, sizeof name, "%s%s.weight", m->plan.prefix, stem);
+    rc = read_vec(m, name, m->cfg.d_model, &m->top.mem, &m->top.vec[NB_VEC_N1], err);
+    if (rc == NB_OK && kind == NB_NORM_LN1)
+        add_one(m->top.vec[NB_VEC_N1], m->cfg.d_model);
+    snprintf(name, sizeof name, "%s%s.bias", m->plan.prefix, stem);
+    if (rc == NB_OK && (kind == NB_NORM_LN || kind == NB_NORM_LN1))
+        rc = read_vec(m, name, m->cfg.d_model, &m->top.mem, &m->top.vec[NB_VEC_N1_BIAS], err);
+    return rc;
+}
+
+/* OPT: embeddings narrower than the model, between two projections. */
+static nb_status find_projections(const nb_model *m, layer_plan *lp, nb_err *err)
+{
+    const size_t e = m->cfg.embed_dim, d = m->cfg.d_model;
+    char name[192];
+    nb_status rc;
+
+    if (e == d)
+        return NB_OK;
+    lp->n_parts[NB_TOP_IN] = lp->n_parts[NB_TOP_OUT] = 1;
+    snprintf(name, sizeof name, "%sproject_in", m->plan.prefix);
+    rc = nb_source_find(m->store, m->scan, name, d, e, &lp->src[NB_TOP_IN][0], err);
+    snprintf(name, sizeof name, "%sproject_out", m->plan.prefix);
+    return rc != NB_OK ? rc : nb_source_find(m->store, m->scan, name, e, d, &lp->src[NB_TOP_OUT][0], err);
+}
+
 /* The rows of the embedding decide the vocabulary (models 9.2); the head must agree. */
 static nb_status bind_top(nb_model *m, const nb_host *host, nb_err *err)
 {
     layer_plan lp = { .n_parts = { 1 } };
-    nb_source *head = &lp.src[0][0];
+    nb_source *head = &lp.src[NB_TOP_HEAD][0];
     nb_store *s = m->store;
     char name[192], got[128];
     const nb_tensor *e;
     nb_status rc;
     bool tied;
 
-    snprintf(name, sizeof name, "%sembed_tokens.weight", m->plan.prefix);
+    snprintf(name, sizeof name, "%s%s.weight", m->plan.prefix, m->cfg.names->embed ? m->cfg.names->embed : "embed_tokens");
     e = nb_store_find(s, name);
     if (e) {
-        if (e->rank != 2 || e->shape[1] != m->cfg.d_model || e->shape[0] == 0 || e->shape[0] > 1 << 24)
+        if (e->rank != 2 || e->shape[1] != m->cfg.embed_dim || e->shape[0] == 0 || e->shape[0] > 1 << 24)
             return nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "", "tensor \"%s\" is %s, the configuration needs [%zu, %zu]", name,
-                           nb_shape_str(got, sizeof got, e->shape, e->rank), m->cfg.vocab, m->cfg.d_model);
+                           nb_shape_str(got, sizeof got, e->shape, e->rank), m->cfg.vocab, m->cfg.embed_dim);
         m->cfg.vocab = (size_t)e->shape[0];
     }
     if (m->plan.head[0]) {
-        rc = nb_source_find(s, m->scan, m->plan.head, m->cfg.vocab, m->cfg.d_model, head, err);
+        rc = nb_source_find(s, m->scan, m->plan.head, m->cfg.vocab, m->cfg.embed_dim, head, err);
         if (rc != NB_OK)
             return rc;
     } else {
-        *head = (nb_source){ .w = e, .n = m->cfg.vocab, .k = m->cfg.d_model };
+        *head = (nb_source){ .w = e, .n = m->cfg.vocab, .k = m->cfg.embed_dim };
         if (!m->cfg.tie_embeddings)
-            nb_log(host, NB_LOG_WARN, "no lm_head.weight: the embedding serves as head");
+            nb_log(host, NB_LOG_WARN, "no %s.weight: the embedding serves as head", m->cfg.names->head ? m->cfg.names->head : "lm_head");
     }
     if (!e && head->q)
         return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing, and the quantized head cannot serve as it",
                        name);
     tied = !e || head->w == e || (m->cfg.tie_embeddings && head->w && same_bytes(e, head->w));
-    snprintf(name, sizeof name, "%snorm.weight", m->plan.prefix);
-    rc = read_vec(m, name, m->cfg.d_model, &m->top.mem, &m->top.vec[0], err);
-    if (rc == NB_OK && !tied)
+    if ((rc = bind_norm(m, err)) == NB_OK && (rc = bind_positions(m, err)) == NB_OK && (rc = find_projections(m, &lp, err)) == NB_OK &&
+        !tied)
         rc = copy_embed(m, e, err);
     if (rc == NB_OK) {
         const bool f32 = m->f32;
@@ -505,7 +594,7 @@ uint64_t nb_model_bytes(const nb_model *m)
 
 uint64_t nb_model_step_bytes(const nb_model *m)
 {
-    uint64_t n = m->top.ops[0].bytes;
+    uint64_t n = m->top.ops[NB_TOP_HEAD].bytes;
 
     for (size_t l = 0; l < m->cfg.n_layers; l++)
         for (size_t r = 0; r < NB_ROLE_COUNT; r++)

@@ -118,11 +118,20 @@ static nb_status get_bool(const reader *r, const char *key, const nb_json *v, bo
     return NB_OK;
 }
 
+/* A key of true or false with a value when absent. */
+static nb_status get_flag(const reader *r, const char *key, bool dflt, bool *out)
+{
+    *out = dflt;
+    return get_bool(r, key, nb_json_get(r->in, key), out);
+}
+
+static const nb_names llama_names = { .embed = NULL };
+
 static nb_status find_arch(const reader *r, nb_config *c)
 {
     const nb_json *type = nb_json_get(r->in, "model_type");
     const nb_json *cls = nb_json_at(nb_json_get(r->in, "architectures"), 0);
-    char known[256] = "", a[NB_ESC_CAP], b[NB_ESC_CAP];
+    char known[1024] = "", a[NB_ESC_CAP], b[NB_ESC_CAP];
 
     if (!cls)
         cls = nb_json_at(nb_json_get(r->outer, "architectures"), 0);
@@ -133,6 +142,7 @@ static nb_status find_arch(const reader *r, nb_config *c)
         return nb_fail(r->err, NB_EUNSUPPORTED, "cfg.arch", "", "model_type %s with architecture %s is not supported; supported: %s",
                        show(a, type), show(b, cls), known);
     }
+    c->names = c->arch->names ? c->arch->names : &llama_names;
     snprintf(c->model_type, sizeof c->model_type, "%s", nb_json_str(type, c->arch->type));
     snprintf(c->class_name, sizeof c->class_name, "%s", nb_json_str(cls, c->arch->cls));
     return NB_OK;
@@ -145,25 +155,30 @@ static nb_status get_heads(const reader *r, nb_config *c)
     static const char *const dim[] = { "head_dim", NULL };
     const char *key;
     size_t dflt;
+    bool fixed;
     nb_status rc;
 
-    rc = get_size(r, heads, MAX_COUNT, 0, &c->n_heads);
+    rc = get_size(r, heads, MAX_COUNT, c->arch->n_heads, &c->n_heads);
     if (rc != NB_OK)
         return rc;
     /* A null means the head count; only a missing key has a class default. */
     dflt = nb_json_get(r->in, "num_key_value_heads") || !c->arch->kv_heads ? c->n_heads : c->arch->kv_heads;
-    rc = get_size(r, kv, MAX_COUNT, dflt, &c->n_kv_heads);
-    if (rc != NB_OK)
+    if (c->qkv == NB_QKV_BY_HEAD && c->n_kv_heads) /* decided by the family */
+        dflt = c->n_kv_heads;
+    else if ((rc = get_size(r, kv, MAX_COUNT, dflt, &dflt)) != NB_OK)
         return rc;
+    c->n_kv_heads = dflt;
     if (c->n_kv_heads > c->n_heads || c->n_heads % c->n_kv_heads != 0)
         return nb_fail(r->err, NB_EFORMAT, "cfg.value", "", "\"num_key_value_heads\" is %zu, expected a divisor of num_attention_heads %zu",
                        c->n_kv_heads, c->n_heads);
-    if (!find(r, dim, &key) && !c->arch->head_dim && c->d_model % c->n_heads != 0)
+    fixed = (c->arch->quirks & NB_Q_HEAD_DIM_FIXED) != 0;
+    if ((fixed || !find(r, dim, &key)) && !c->arch->head_dim && c->d_model % c->n_heads != 0)
         return nb_fail(r->err, NB_EFORMAT, "cfg.head_dim", "",
                        "hidden_size %zu is not a multiple of num_attention_heads %zu and head_dim is absent", c->d_model, c->n_heads);
-    rc = get_size(r, dim, MAX_DIM, c->arch->head_dim ? c->arch->head_dim : c->d_model / c->n_heads, &c->head_dim);
-    if (rc != NB_OK)
+    c->head_dim = c->arch->head_dim ? c->arch->head_dim : c->d_model / c->n_heads;
+    if (!fixed && (rc = get_size(r, dim, MAX_DIM, c->head_dim, &c->head_dim)) != NB_OK)
         return rc;
+    c->kv_dim = c->head_dim + (c->alibi ? c->n_heads / c->n_kv_heads : 0);
     if ((uint64_t)c->n_heads * c->head_dim > MAX_DIM) /* both factors are below 2^25: no overflow */
         return nb_fail(r->err, NB_EFORMAT, "cfg.overflow", "", "num_attention_heads %zu times head_dim %zu is above %d", c->n_heads,
                        c->head_dim, MAX_DIM);
@@ -180,7 +195,8 @@ static nb_status get_sizes(const reader *r, nb_config *c)
     nb_status rc;
 
     if ((rc = get_size(r, hidden, MAX_DIM, 0, &c->d_model)) != NB_OK || (rc = get_size(r, layers, MAX_COUNT, 0, &c->n_layers)) != NB_OK ||
-        (rc = get_heads(r, c)) != NB_OK || (rc = get_size(r, ff, MAX_DIM, 0, &c->d_ff)) != NB_OK ||
+        (rc = get_heads(r, c)) != NB_OK ||
+        (rc = get_size(r, ff, MAX_DIM, c->arch->quirks & (NB_Q_GPT2 | NB_Q_FALCON) ? 4 * c->d_model : 0, &c->d_ff)) != NB_OK ||
         (rc = get_size(r, vocab, MAX_DIM, 0, &c->vocab)) != NB_OK)
         return rc;
     return get_size(r, context, (int64_t)1 << 53, 2048, &c->context); /* any size: nothing is allocated from it (CF-13) */
@@ -190,27 +206,168 @@ static nb_status get_flags(const reader *r, nb_config *c)
 {
     const nb_arch *a = c->arch;
     const nb_json *tie = find_outer(r, "tie_word_embeddings");
-    bool attn = false, mlp = false;
+    const char *akey = a->bias_key ? a->bias_key : "attention_bias", *okey = a->o_bias_key ? a->o_bias_key : akey;
+    const char *mkey = a->mlp_bias_key ? a->mlp_bias_key : "mlp_bias";
+    bool attn, o, mlp, qk;
     nb_status rc;
 
     c->norm_eps = a->eps;
     c->tie_embeddings = a->tie;
     c->tie_given = tie && !nb_json_is_null(tie);
-    c->qk_norm = a->qk_norm;
-    if ((rc = get_num(r, r->in, a->eps_key, 0, 1, false, &c->norm_eps)) != NB_OK ||
+    c->norm = a->norm;
+    c->mlp = a->mlp;
+    c->rope_pairs = a->rope_pairs;
+    if ((!(a->quirks & NB_Q_EPS_FIXED) && (rc = get_num(r, r->in, a->eps_key, 0, 1, false, &c->norm_eps)) != NB_OK) ||
         (rc = get_bool(r, "tie_word_embeddings", tie, &c->tie_embeddings)) != NB_OK ||
-        (rc = get_bool(r, "attention_bias", nb_json_get(r->in, "attention_bias"), &attn)) != NB_OK ||
-        (rc = get_bool(r, "mlp_bias", nb_json_get(r->in, "mlp_bias"), &mlp)) != NB_OK)
+        (rc = get_flag(r, akey, a->bias_on, &attn)) != NB_OK || (rc = get_flag(r, okey, a->bias_on && okey == akey, &o)) != NB_OK ||
+        (rc = get_flag(r, mkey, a->bias_on && strcmp(mkey, akey) == 0, &mlp)) != NB_OK ||
+        (rc = get_flag(r, a->qk_key ? a->qk_key : "qk_norm", false, &qk)) != NB_OK)
         return rc;
+    c->qk = a->qk_key && !qk ? NB_QK_NONE : a->qk;
     c->attn_bias = a->qkv_bias == NB_BIAS_YES || (a->qkv_bias == NB_BIAS_CONFIG && attn);
-    c->o_bias = a->o_bias == NB_BIAS_YES || (a->o_bias == NB_BIAS_CONFIG && attn);
+    c->o_bias = a->o_bias == NB_BIAS_YES || (a->o_bias == NB_BIAS_CONFIG && o);
     c->mlp_bias = a->mlp_bias == NB_BIAS_YES || (a->mlp_bias == NB_BIAS_CONFIG && mlp);
     return NB_OK;
 }
 
+/* ---- what families add ---------------------------------------------------------------------------------------- */
+
+/* The block of Falcon follows from five flags: spec models 5.8. Runs before the heads are read. */
+static nb_status get_falcon(const reader *r, nb_config *c)
+{
+    static const char *const norms[] = { "num_ln_in_parallel_attn", NULL };
+    bool newer, multi, parallel;
+    size_t n;
+    nb_status rc;
+
+    if ((rc = get_flag(r, "new_decoder_architecture", false, &newer)) != NB_OK ||
+        (rc = get_flag(r, "multi_query", true, &multi)) != NB_OK || (rc = get_flag(r, "parallel_attn", true, &parallel)) != NB_OK ||
+        (rc = get_flag(r, "alibi", false, &c->alibi)) != NB_OK || (rc = get_size(r, norms, 2, newer ? 2 : 1, &n)) != NB_OK)
+        return rc;
+    if (newer)
+        parallel = true;
+    c->block = !parallel ? NB_BLOCK_PRE : n == 2 && newer ? NB_BLOCK_PAR2 : NB_BLOCK_PAR1;
+    if (c->block == NB_BLOCK_PAR2)
+        c->names = &nb_names_falcon2;
+    if (!newer) {
+        static const char *const heads[] = { "num_attention_heads", "n_head", NULL };
+        rc = multi ? NB_OK : get_size(r, heads, MAX_COUNT, 0, &c->n_kv_heads);
+        if (multi)
+            c->n_kv_heads = 1;
+    }
+    return rc;
+}
+
+/* Before the sizes: what decides the shape of a layer. */
+static nb_status get_block(const reader *r, nb_config *c)
+{
+    const unsigned q = c->arch->quirks;
+    bool on = false;
+    nb_status rc = NB_OK;
+
+    c->block = c->arch->block;
+    c->qkv = c->arch->qkv;
+    if (q & (NB_Q_PAR_PAR1 | NB_Q_PAR_PAR2)) {
+        rc = get_flag(r, "use_parallel_residual", (q & NB_Q_PAR_PAR2) != 0, &on);
+        if (on)
+            c->block = q & NB_Q_PAR_PAR1 ? NB_BLOCK_PAR1 : NB_BLOCK_PAR2;
+    }
+    if (q & NB_Q_FALCON)
+        rc = get_falcon(r, c);
+    return rc;
+}
+
+static nb_status get_opt(const reader *r, nb_config *c)
+{
+    static const char *const dim[] = { "word_embed_proj_dim", NULL };
+    bool before, removed;
+    nb_status rc;
+
+    c->pos_offset = 2;
+    if ((rc = get_flag(r, "do_layer_norm_before", true, &before)) != NB_OK ||
+        (rc = get_flag(r, "_remove_final_layer_norm", false, &removed)) != NB_OK ||
+        (rc = get_size(r, dim, MAX_DIM, c->d_model, &c->embed_dim)) != NB_OK)
+        return rc;
+    if (c->embed_dim > c->d_model)
+        return bad_value(r, dim[0], nb_json_get(r->in, dim[0]), "at most hidden_size");
+    if (!before)
+        c->block = NB_BLOCK_POST_LN;
+    c->final_norm = before && !removed;
+    return NB_OK;
+}
+
+static nb_status get_gpt2(const reader *r, nb_config *c)
+{
+    bool scaled;
+    nb_status rc = get_flag(r, "scale_attn_weights", true, &scaled);
+
+    c->transposed = true;
+    if (!scaled)
+        c->attn_scale = 1;
+    return rc != NB_OK ? rc : get_flag(r, "scale_attn_by_inverse_layer_idx", false, &c->scale_by_layer);
+}
+
+/* A cap: `dflt` when the key is absent, none when it is null. */
+static nb_status get_cap(const reader *r, const char *key, double dflt, double *out)
+{
+    const nb_json *v = nb_json_get(r->in, key);
+
+    *out = v ? 0 : dflt;
+    return get_num(r, r->in, key, 0, 1e30, false, out);
+}
+
+static nb_status get_granite(const reader *r, nb_config *c)
+{
+    double div = 1;
+    nb_status rc;
+
+    c->attn_scale = 1;
+    if ((rc = get_num(r, r->in, "embedding_multiplier", 0, 1e30, false, &c->embed_mult)) != NB_OK ||
+        (rc = get_num(r, r->in, "residual_multiplier", 0, 1e30, false, &c->res_mult)) != NB_OK ||
+        (rc = get_num(r, r->in, "attention_multiplier", 0, 1e30, false, &c->attn_scale)) != NB_OK ||
+        (rc = get_num(r, r->in, "logits_scaling", 0, 1e30, false, &div)) != NB_OK)
+        return rc;
+    c->logit_mult = 1 / div;
+    return NB_OK;
+}
+
+/* After the sizes: multipliers, caps, positions. */
+static nb_status get_family(const reader *r, nb_config *c)
+{
+    const unsigned q = c->arch->quirks;
+    double scalar = 256;
+    bool both = false;
+    nb_status rc = NB_OK;
+
+    c->embed_mult = q & NB_Q_EMBED_SQRT ? sqrt((double)c->d_model) : 1;
+    c->res_mult = 1;
+    c->logit_mult = q & NB_Q_LOGIT_SCALE ? 0.0625 : 1;
+    c->attn_scale = 1 / sqrt((double)c->head_dim);
+    c->embed_dim = c->d_model;
+    c->final_norm = true;
+    c->learned_pos = c->names->positions != NULL;
+    if ((q & NB_Q_LOGIT_SCALE && (rc = get_num(r, r->in, "logit_scale", 0, 1e30, false, &c->logit_mult)) != NB_OK) ||
+        (q & NB_Q_CLIP_QKV && (rc = get_num(r, r->in, "clip_qkv", 0, 1e30, false, &c->clip_qkv)) != NB_OK) ||
+        (q & NB_Q_GRANITE && (rc = get_granite(r, c)) != NB_OK) || (q & NB_Q_GPT2 && (rc = get_gpt2(r, c)) != NB_OK) ||
+        (q & NB_Q_OPT && (rc = get_opt(r, c)) != NB_OK) ||
+        (q & NB_Q_SCORE_CAP && (rc = get_cap(r, "attn_logit_softcapping", 50, &c->score_cap)) != NB_OK) ||
+        (q & (NB_Q_SCORE_CAP | NB_Q_LOGIT_CAP) &&
+         (rc = get_cap(r, "final_logit_softcapping", q & NB_Q_SCORE_CAP ? 30 : 0, &c->logit_cap)) != NB_OK))
+        return rc;
+    if (q & NB_Q_QUERY_SCALAR) {
+        rc = get_num(r, r->in, "query_pre_attn_scalar", 0, 1e30, false, &scalar);
+        c->attn_scale = 1 / sqrt(scalar);
+        if (rc == NB_OK)
+            rc = get_flag(r, "use_bidirectional_attention", false, &both);
+        if (rc == NB_OK && both)
+            rc = unsupported(r, "use_bidirectional_attention", nb_json_get(r->in, "use_bidirectional_attention"), "causal models only");
+    }
+    return rc;
+}
+
 static nb_status get_act(const reader *r, nb_config *c)
 {
-    static const char *const keys[] = { "hidden_act", "hidden_activation", "activation_function", "activation", NULL };
+    static const char *const keys[] = { "hidden_activation", "hidden_act", "activation_function", "activation", NULL };
     static const struct {
         const char *name;
         nb_act_kind kind;
@@ -222,23 +379,45 @@ static nb_status get_act(const reader *r, nb_config *c)
                  { "gelu_pytorch_tanh", NB_ACT_GELU_TANH },
                  { "gelu_python_tanh", NB_ACT_GELU_TANH },
                  { "gelu_accurate", NB_ACT_GELU_TANH },
-                 { "gelu_fast", NB_ACT_GELU_TANH } };
+                 { "gelu_fast", NB_ACT_GELU_TANH },
+                 { "relu", NB_ACT_RELU },
+                 { "relu2", NB_ACT_RELU2 } };
+    const bool plain = c->arch->mlp == NB_MLP_PLAIN;
     const char *key;
     const nb_json *v = find(r, keys, &key);
 
-    c->act = NB_ACT_SILU;
+    c->act = c->arch->act;
     if (!v)
         return NB_OK;
-    for (size_t i = 0; i < NB_LEN(acts); i++) {
+    for (size_t i = 0; i < NB_LEN(acts) - (plain ? 0 : 2); i++) {
         if (strcmp(nb_json_str(v, ""), acts[i].name) == 0) {
             c->act = acts[i].kind;
+            if (c->act == NB_ACT_GELU_ERF && c->arch->quirks & NB_Q_GELU_TANH)
+                c->act = NB_ACT_GELU_TANH;
             return NB_OK;
         }
     }
-    return unsupported(r, key, v, "silu, gelu and their spellings");
+    return unsupported(r, key, v, plain ? "silu, gelu, relu, relu2 and their spellings" : "silu, gelu and their spellings");
 }
 
-static nb_status mark_layers(const reader *r, nb_config *c, const nb_json *types, size_t first)
+/* Whether the rule of the table limits layer l. */
+static bool by_rule(const nb_config *c, size_t l, size_t n, const char *letters)
+{
+    switch (c->arch->window) {
+    case NB_WINDOW_UPPER:
+        return l >= n;
+    case NB_WINDOW_EVEN:
+        return l % 2 == 0;
+    case NB_WINDOW_PATTERN:
+        return letters ? letters[l % strlen(letters)] == 'L' : (l + 1) % n != 0;
+    case NB_WINDOW_NO_ROPE:
+        return nb_rope_layer(c, l) == NB_ROPE_OFF;
+    default:
+        return c->arch->window == NB_WINDOW_ALL;
+    }
+}
+
+static nb_status mark_layers(const reader *r, nb_config *c, const nb_json *types, size_t n, const char *letters)
 {
     uint8_t *w = nb_arena_calloc(c->mem, c->n_layers, 1);
     bool any = false;
@@ -249,7 +428,7 @@ static nb_status mark_layers(const reader *r, nb_config *c, const nb_json *types
         const nb_json *t = nb_json_at(types, l);
         const char *s = nb_json_str(t, "");
         if (!types)
-            w[l] = l >= first;
+            w[l] = by_rule(c, l, n, letters);
         else if (strcmp(s, "sliding_attention") == 0)
             w[l] = 1;
         else if (strcmp(s, "full_attention") != 0)
@@ -262,15 +441,34 @@ static nb_status mark_layers(const reader *r, nb_config *c, const nb_json *types
     return NB_OK;
 }
 
+/* The number of a rule: first windowed layer, or the period of full ones. */
+static nb_status get_window_rule(const reader *r, nb_config *c, const nb_json *types)
+{
+    static const char *const upper[] = { "max_window_layers", NULL };
+    static const char *const pattern[] = { "sliding_window_pattern", "_sliding_window_pattern", NULL };
+    const char *letters = nb_json_str(nb_json_get(r->in, pattern[0]), NULL);
+    nb_status rc = NB_OK;
+    size_t n = 0;
+
+    if (c->arch->window == NB_WINDOW_UPPER && !types) {
+        if (nb_json_int(nb_json_get(r->in, "max_window_layers"), -1) != 0) /* 0 is a fine value here */
+            rc = get_size(r, upper, (int64_t)1 << 31, 28, &n);
+    } else if (c->arch->window == NB_WINDOW_PATTERN && !types) {
+        if (!letters)
+            rc = get_size(r, pattern, (int64_t)1 << 31, c->arch->pattern, &n);
+        else if (!*letters || strspn(letters, "LG") != strlen(letters))
+            rc = bad_value(r, pattern[0], nb_json_get(r->in, pattern[0]), "a number or letters L and G");
+    }
+    return rc != NB_OK ? rc : mark_layers(r, c, types, n, letters);
+}
+
 static nb_status get_window(const reader *r, nb_config *c)
 {
     static const char *const size[] = { "sliding_window", NULL };
-    static const char *const upper[] = { "max_window_layers", NULL };
     const nb_arch *a = c->arch;
     const nb_json *types = a->layer_types ? nb_json_get(r->in, "layer_types") : NULL;
     const nb_json *w = nb_json_get(r->in, "sliding_window");
-    bool use = a->window == NB_WINDOW_ALL;
-    size_t first = 0;
+    bool use = a->window != NB_WINDOW_NONE;
     nb_status rc;
 
     if (nb_json_is_null(types))
@@ -278,19 +476,15 @@ static nb_status get_window(const reader *r, nb_config *c)
     if (types && nb_json_len(types) != c->n_layers)
         return nb_fail(r->err, NB_EFORMAT, "cfg.value", "", "\"layer_types\" has %zu entries, expected one for each of %zu layers",
                        nb_json_len(types), c->n_layers);
-    if (a->window == NB_WINDOW_UPPER) {
-        rc = get_bool(r, "use_sliding_window", nb_json_get(r->in, "use_sliding_window"), &use);
+    if (a->window == NB_WINDOW_UPPER || a->window == NB_WINDOW_NO_ROPE) {
+        rc = get_flag(r, "use_sliding_window", false, &use);
         if (rc != NB_OK)
             return rc;
     }
-    if (!use || (w && nb_json_is_null(w))) /* unused, whatever it says */
+    if (!use || (w ? nb_json_is_null(w) : a->window_size == 0)) /* unused, whatever it says */
         return NB_OK;
     rc = get_size(r, size, (int64_t)1 << 53, a->window_size, &c->sliding_window);
-    if (rc == NB_OK && a->window == NB_WINDOW_UPPER && !types) {
-        if (nb_json_int(nb_json_get(r->in, "max_window_layers"), -1) != 0) /* 0 is a fine value here */
-            rc = get_size(r, upper, (int64_t)1 << 31, 28, &first);
-    }
-    return rc != NB_OK ? rc : mark_layers(r, c, types, first);
+    return rc != NB_OK ? rc : get_window_rule(r, c, types);
 }
 
 /* ---- rope: section 8.2 ---------------------------------------------------------------------------------------- */
@@ -316,7 +510,7 @@ static nb_status get_factors(const reader *r, nb_config *c, const nb_json *R, co
     return NB_OK;
 }
 
-static nb_status get_rope_kind(const reader *r, const nb_json *R, nb_rope *out)
+static nb_status get_rope_kind(const reader *r, const nb_json *R, unsigned quirks, nb_rope *out)
 {
     static const struct {
         const char *name;
@@ -333,6 +527,10 @@ static nb_status get_rope_kind(const reader *r, const nb_json *R, nb_rope *out)
     for (size_t i = 0; i < NB_LEN(kinds); i++) {
         if (strcmp(nb_json_str(type, ""), kinds[i].name) == 0) {
             out->kind = kinds[i].kind;
+            if (out->kind == NB_ROPE_YARN && quirks & NB_Q_YARN_LONG)
+                out->kind = NB_ROPE_LONGROPE;
+            if (out->kind == NB_ROPE_DYNAMIC && quirks & NB_Q_ROPE_ALPHA && nb_json_num(nb_json_get(R, "alpha"), 0) != 0)
+                out->kind = NB_ROPE_ALPHA;
             return NB_OK;
         }
     }
@@ -340,10 +538,9 @@ static nb_status get_rope_kind(const reader *r, const nb_json *R, nb_rope *out)
 }
 
 /* Scaling keys of R; theta, partial and orig_context are known. */
-static nb_status get_rope_scaling(const reader *r, nb_config *c, const nb_json *R)
+static nb_status get_rope_scaling(const reader *r, nb_config *c, const nb_json *R, nb_rope *p)
 {
-    nb_rope *p = &c->rope;
-    const bool need = p->kind != NB_ROPE_DEFAULT && p->kind != NB_ROPE_LONGROPE;
+    const bool need = p->kind != NB_ROPE_DEFAULT && p->kind != NB_ROPE_LONGROPE && p->kind != NB_ROPE_ALPHA;
     nb_status rc;
 
     p->factor = (double)c->context / (double)p->orig_context;
@@ -354,6 +551,7 @@ static nb_status get_rope_scaling(const reader *r, nb_config *c, const nb_json *
         (rc = get_num(r, R, "beta_fast", 0, 1e30, false, &p->beta_fast)) != NB_OK ||
         (rc = get_num(r, R, "beta_slow", 0, 1e30, false, &p->beta_slow)) != NB_OK ||
         (rc = get_num(r, R, "attention_factor", 0, 1e30, false, &p->attention_factor)) != NB_OK ||
+        (rc = get_num(r, R, "alpha", 0, 1e30, false, &p->alpha)) != NB_OK ||
         (rc = get_num(r, R, "mscale", 0, 1e30, true, &p->mscale)) != NB_OK ||
         (rc = get_num(r, R, "mscale_all_dim", 0, 1e30, true, &p->mscale_all_dim)) != NB_OK ||
         (rc = get_bool(r, "truncate", nb_json_get(R, "truncate"), &p->truncate)) != NB_OK)
@@ -371,33 +569,31 @@ static nb_status get_rope_scaling(const reader *r, nb_config *c, const nb_json *
     return rc;
 }
 
-static nb_status get_rope(const reader *r, nb_config *c)
+/* One record R into p. theta: when no key says it; the outer keys count only if `outer`. */
+static nb_status read_rope(const reader *r, nb_config *c, const nb_json *R, double theta, bool outer, nb_rope *p)
 {
     static const char *const orig[] = { "original_max_position_embeddings", NULL };
-    nb_rope *p = &c->rope;
-    const nb_json *R = nb_json_get(r->in, "rope_scaling");
     nb_status rc;
     size_t n;
 
-    if (nb_json_len(R) == 0)
-        R = nb_json_get(r->in, "rope_parameters");
-    if (nb_json_get(R, "full_attention") || nb_json_get(R, "sliding_attention"))
-        return unsupported(r, "rope_parameters", R, "one record for all layers of this architecture");
     if (R && !nb_json_is_null(R) && nb_json_typeof(R) != NB_JOBJ)
         return bad_value(r, "rope_scaling", R, "an object or null");
-    *p = (nb_rope){ .theta = c->arch->theta,
-                    .partial = 1,
+    *p = (nb_rope){ .theta = theta,
+                    .partial = c->arch->partial > 0 ? c->arch->partial : 1,
                     .low_freq_factor = 1,
                     .high_freq_factor = 4,
                     .beta_fast = 32,
                     .beta_slow = 1,
                     .truncate = true };
-    if ((rc = get_rope_kind(r, R, p)) != NB_OK || (rc = get_num(r, r->in, "rope_theta", 0, 1e30, false, &p->theta)) != NB_OK ||
+    if ((rc = get_rope_kind(r, R, c->arch->quirks, p)) != NB_OK ||
+        (outer && ((rc = get_num(r, r->in, "rotary_emb_base", 0, 1e30, false, &p->theta)) != NB_OK ||
+                   (rc = get_num(r, r->in, "rope_theta", 0, 1e30, false, &p->theta)) != NB_OK)) ||
         (rc = get_num(r, R, "rope_theta", 0, 1e30, false, &p->theta)) != NB_OK ||
+        (rc = get_num(r, r->in, "rotary_pct", 0, 1, false, &p->partial)) != NB_OK ||
         (rc = get_num(r, r->in, "partial_rotary_factor", 0, 1, false, &p->partial)) != NB_OK ||
         (rc = get_num(r, R, "partial_rotary_factor", 0, 1, false, &p->partial)) != NB_OK)
         return rc;
-    n = nb_rope_dims(c);
+    n = (size_t)((double)c->head_dim * p->partial);
     if (n < 2 || n % 2 != 0)
         return nb_fail(r->err, NB_EFORMAT, "cfg.value", "", "the rotary size is %zu (head_dim %zu times %g), expected an even number", n,
                        c->head_dim, p->partial);
@@ -407,7 +603,84 @@ static nb_status get_rope(const reader *r, nb_config *c)
     if (rc != NB_OK)
         return rc;
     p->orig_context = n;
-    return get_rope_scaling(r, c, R);
+    return get_rope_scaling(r, c, R, p);
+}
+
+/* Windowed layers of LAYERS_LOCAL: their record, or plain rope by the key of Gemma 3 or the theta of the other layers. */
+static nb_status get_local(const reader *r, nb_config *c, const nb_json *R, bool by_type)
+{
+    const double theta = c->arch->local_theta > 0 ? c->arch->local_theta : by_type ? c->arch->theta : c->rope.theta;
+    nb_rope *p = &c->rope_local;
+    nb_status rc = read_rope(r, c, by_type ? R : NULL, theta, false, p);
+
+    if (rc == NB_OK && !by_type)
+        rc = get_num(r, r->in, "rope_local_base_freq", 0, 1e30, false, &p->theta);
+    if (rc == NB_OK && (p->kind == NB_ROPE_DYNAMIC || p->kind == NB_ROPE_LONGROPE || p->partial != c->rope.partial))
+        rc = unsupported(r, "rope_parameters", R, "dynamic and longrope, and other partial_rotary_factor, for full layers only");
+    return rc;
+}
+
+static nb_status get_rope(const reader *r, nb_config *c)
+{
+    const nb_json *R = nb_json_get(r->in, "rope_scaling");
+    const nb_json *full, *local;
+    bool by_type;
+    nb_status rc;
+
+    if (nb_json_len(R) == 0)
+        R = nb_json_get(r->in, "rope_parameters");
+    full = nb_json_get(R, "full_attention");
+    local = nb_json_get(R, "sliding_attention");
+    by_type = full || local;
+    if (by_type && c->arch->rope != NB_LAYERS_LOCAL)
+        return unsupported(r, "rope_parameters", R, "one record for all layers of this architecture");
+    if (c->arch->rope == NB_LAYERS_NONE || c->alibi) {
+        c->rope = (nb_rope){ .partial = 1, .theta = 1 };
+        return NB_OK;
+    }
+    rc = read_rope(r, c, by_type ? full : R, c->arch->theta, !by_type, &c->rope);
+    return rc != NB_OK || c->arch->rope != NB_LAYERS_LOCAL ? rc : get_local(r, c, local, by_type);
+}
+
+/* no_rope_layers: 1 where a layer is rotated, name notwithstanding. Read before the windows, which may follow from it. */
+static nb_status get_rope_list(const reader *r, nb_config *c, uint8_t *of)
+{
+    static const char *const every[] = { "no_rope_layer_interval", NULL };
+    const nb_json *list = nb_json_get(r->in, "no_rope_layers");
+    size_t n;
+    nb_status rc = get_size(r, every, (int64_t)1 << 31, 4, &n);
+
+    if (rc != NB_OK)
+        return rc;
+    if (nb_json_len(list) > 0 && nb_json_len(list) != c->n_layers)
+        return nb_fail(r->err, NB_EFORMAT, "cfg.value", "", "\"no_rope_layers\" has %zu entries, expected one for each of %zu layers",
+                       nb_json_len(list), c->n_layers);
+    for (size_t l = 0; l < c->n_layers; l++) {
+        const bool on = nb_json_len(list) > 0 ? nb_json_int(nb_json_at(list, l), 1) != 0 : (l + 1) % n != 0;
+        of[l] = on ? NB_ROPE_MAIN : NB_ROPE_OFF;
+    }
+    return NB_OK;
+}
+
+/* before: only the rule that windows need; else those that need the windows. */
+static nb_status get_rope_layers(const reader *r, nb_config *c, bool before)
+{
+    const nb_rope_rule rule = c->alibi ? NB_LAYERS_NONE : c->arch->rope;
+    uint8_t *of;
+
+    if (rule == NB_LAYERS_ALL || (rule == NB_LAYERS_LIST) != before || (rule == NB_LAYERS_WINDOW2 && !c->windowed))
+        return NB_OK;
+    of = nb_arena_calloc(c->mem, c->n_layers, 1);
+    if (!of)
+        return nb_enomem(r->err, "the layer kinds");
+    c->rope_of = of;
+    if (rule == NB_LAYERS_LIST)
+        return get_rope_list(r, c, of);
+    for (size_t l = 0; l < c->n_layers; l++) {
+        const bool w = c->windowed && c->windowed[l];
+        of[l] = rule == NB_LAYERS_LOCAL ? (w ? NB_ROPE_LOCAL : NB_ROPE_MAIN) : rule != NB_LAYERS_NONE && w ? NB_ROPE_MAIN : NB_ROPE_OFF;
+    }
+    return NB_OK;
 }
 
 /* ---- token ids ------------------------------------------------------------------------------------------------ */
@@ -458,8 +731,10 @@ nb_status nb_config_parse(const nb_json *root, nb_config *out, nb_err *err)
         return nb_enomem(err, "the model configuration");
     if (nb_json_typeof(root) != NB_JOBJ)
         rc = nb_fail(err, NB_EFORMAT, "cfg.value", "", "the configuration is not a JSON object");
-    else if ((rc = find_arch(&r, out)) == NB_OK && (rc = get_sizes(&r, out)) == NB_OK && (rc = get_flags(&r, out)) == NB_OK &&
-             (rc = get_act(&r, out)) == NB_OK && (rc = get_window(&r, out)) == NB_OK && (rc = get_rope(&r, out)) == NB_OK)
+    else if ((rc = find_arch(&r, out)) == NB_OK && (rc = get_block(&r, out)) == NB_OK && (rc = get_sizes(&r, out)) == NB_OK &&
+             (rc = get_flags(&r, out)) == NB_OK && (rc = get_act(&r, out)) == NB_OK && (rc = get_family(&r, out)) == NB_OK &&
+             (rc = get_rope_layers(&r, out, true)) == NB_OK && (rc = get_window(&r, out)) == NB_OK && (rc = get_rope(&r, out)) == NB_OK &&
+             (rc = get_rope_layers(&r, out, false)) == NB_OK)
         rc = get_tokens(&r, out);
     if (rc == NB_OK) {
         const nb_json *t = find_outer(&r, "dtype");

@@ -10,31 +10,58 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "model/arch.h"
 #include "tensor/dtype.h"
 
-typedef enum nb_rope_kind { NB_ROPE_DEFAULT, NB_ROPE_LINEAR, NB_ROPE_DYNAMIC, NB_ROPE_LLAMA3, NB_ROPE_YARN, NB_ROPE_LONGROPE } nb_rope_kind;
+typedef enum nb_rope_kind {
+    NB_ROPE_DEFAULT,
+    NB_ROPE_LINEAR,
+    NB_ROPE_DYNAMIC,
+    NB_ROPE_LLAMA3,
+    NB_ROPE_YARN,
+    NB_ROPE_LONGROPE,
+    NB_ROPE_ALPHA /* dynamic with alpha: a larger theta at every length */
+} nb_rope_kind;
 
 typedef struct nb_rope {
     nb_rope_kind kind;
-    double theta, partial, factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim;
+    double theta, partial, factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim, alpha;
     bool truncate, has_attention_factor;
     uint64_t orig_context;
     const double *long_factor, *short_factor; /* in the config's arena */
 } nb_rope;
 
-typedef enum nb_act_kind { NB_ACT_SILU, NB_ACT_GELU_TANH, NB_ACT_GELU_ERF } nb_act_kind; /* of the gate half of the MLP */
+/* How a layer is rotated. */
+typedef enum nb_layer_rope { NB_ROPE_MAIN, NB_ROPE_LOCAL, NB_ROPE_OFF } nb_layer_rope;
 
-struct nb_arch; /* model/arch.h */
 typedef struct nb_config {
-    const struct nb_arch *arch;
+    const nb_arch *arch;
+    const nb_names *names; /* never NULL */
     char model_type[64], class_name[96];
     size_t d_model, n_layers, n_heads, n_kv_heads, head_dim, d_ff, vocab, context;
     double norm_eps;
-    bool attn_bias, o_bias, mlp_bias, tie_embeddings, qk_norm; /* attn_bias: of q, k, v */
-    bool tie_given;                                            /* tie_embeddings was in the file, not a default */
-    size_t sliding_window;                                     /* 0: none */
-    nb_rope rope;
+    bool attn_bias, o_bias, mlp_bias, tie_embeddings; /* attn_bias: of q, k, v */
+    bool tie_given;                                   /* tie_embeddings was in the file, not a default */
+    size_t sliding_window;                            /* 0: none */
+    nb_rope rope, rope_local;
+    const uint8_t *rope_of; /* [n_layers] nb_layer_rope; NULL: MAIN everywhere */
+    bool rope_pairs;        /* rotate (2i, 2i+1) */
     nb_act_kind act;
+    nb_norm_kind norm;
+    nb_block_kind block;
+    nb_qk_kind qk;
+    nb_qkv_kind qkv; /* of architectures that store one matrix; the plan says what this checkpoint has */
+    nb_mlp_kind mlp;
+    double embed_mult, res_mult, logit_mult;           /* 1: none */
+    double attn_scale, score_cap, logit_cap, clip_qkv; /* caps and clip 0: none */
+    bool scale_by_layer;                               /* the softmax scale of layer l is divided by l + 1 */
+    bool alibi;
+    size_t kv_dim;    /* components of a cached key or value: head_dim, more with alibi */
+    bool learned_pos; /* positions are added to the embedding, from row pos_offset of their table on */
+    size_t pos_offset;
+    size_t embed_dim; /* of the embedding table and the head; d_model but for projections in and out */
+    bool final_norm;
+    bool transposed;                    /* unquantized linears are stored [inputs, outputs] */
     const uint8_t *windowed;            /* [n_layers] 1: the layer looks back sliding_window tokens only; NULL: no layer does */
     nb_dtype dtype;                     /* as declared; NONE when absent */
     int64_t bos_id, eos_id[16], pad_id; /* -1: none */
@@ -53,10 +80,14 @@ size_t nb_rope_dims(const nb_config *c);
 /* Some kinds depend on the length of the sequence (dynamic, longrope). The key tells lengths apart: equal keys, equal tables;
  * 0 is the plain table, the only one of all other kinds. total: tokens of the sequence, prompt and answer. */
 size_t nb_rope_key(const nb_config *c, size_t total);
+/* Where layer l is rotated. */
+nb_layer_rope nb_rope_layer(const nb_config *c, size_t layer);
 /* Angle per position of pair i (0 .. r/2-1), and the factor of both cos and sin. key: of nb_rope_key. */
 double nb_rope_freq(const nb_config *c, size_t key, size_t i);
 double nb_rope_attention_factor(const nb_config *c);
 /* cos, sin for positions [pos, pos + n): cs[n][r/2], sn[n][r/2]. Computed in double, rounded once. */
 void nb_rope_table(const nb_config *c, size_t key, size_t pos, size_t n, float *cs, float *sn);
+/* The same for the local table, which has no kind that depends on lengths and the same r. */
+void nb_rope_table_local(const nb_config *c, size_t pos, size_t n, float *cs, float *sn);
 
 #endif

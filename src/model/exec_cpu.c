@@ -49,7 +49,7 @@ static nb_status alloc_kv(nb_xcpu *x, nb_err *err)
     const size_t es = nb_dtype_info(x->o.kv_dtype)->bits / 8;
 
     x->kv_layers = x->o.kv_layers ? x->o.kv_layers : c->n_layers;
-    x->head_bytes = c->head_dim * NB_PAGE * es;
+    x->head_bytes = c->kv_dim * NB_PAGE * es;
     x->v_off = c->n_kv_heads * x->head_bytes;
     x->page_stride = 2 * x->v_off;
     if (!nb_mul_size(x->page_stride, x->o.n_pages, &x->layer_stride) || !nb_mul_size(x->layer_stride, x->kv_layers, &x->kv_bytes))
@@ -62,10 +62,10 @@ static nb_status alloc_attn(nb_xcpu *x, nb_err *err)
 {
     const nb_config *c = &x->m->cfg;
     const size_t r = c->n_heads / c->n_kv_heads, m = r < NB_QUERY_ROWS ? NB_QUERY_ROWS / r : 1;
-    const size_t one = nb_attn_partial(NB_SPLIT_ROWS * r, c->head_dim);
+    const size_t one = nb_attn_partial(NB_SPLIT_ROWS * r, c->kv_dim);
     size_t tiles = x->o.n_pages / (NB_ATT_TILE / NB_PAGE) + 4 * (size_t)x->threads;
 
-    x->scratch_floats = (nb_attn_scratch(m, r, c->head_dim) + 15) / 16 * 16;
+    x->scratch_floats = (nb_attn_scratch(m, r, c->kv_dim) + 15) / 16 * 16;
     x->scratch = nb_alloc_aligned(64, (size_t)x->threads * x->scratch_floats * sizeof(float));
     if (tiles * c->n_kv_heads * one > (size_t)16 << 20) /* longer pasts run unsplit: the same bits */
         tiles = ((size_t)16 << 20) / (c->n_kv_heads * one);
@@ -82,9 +82,18 @@ static nb_status alloc_rope(nb_xcpu *x, nb_err *err)
     x->half = nb_rope_dims(&x->m->cfg) / 2;
     x->own_cs = nb_alloc_array(m * x->half, sizeof *x->own_cs);
     x->own_sn = nb_alloc_array(m * x->half, sizeof *x->own_sn);
-    x->row_cs = nb_alloc_array(m, sizeof *x->row_cs);
-    x->row_sn = nb_alloc_array(m, sizeof *x->row_sn);
-    return x->own_cs && x->own_sn && x->row_cs && x->row_sn ? NB_OK : nb_enomem(err, "rope tables");
+    for (int w = 0; w < 2; w++) {
+        x->row_cs[w] = nb_alloc_array(m, sizeof *x->row_cs[w]);
+        x->row_sn[w] = nb_alloc_array(m, sizeof *x->row_sn[w]);
+        if (!x->row_cs[w] || !x->row_sn[w])
+            return nb_enomem(err, "rope tables");
+    }
+    return x->own_cs && x->own_sn ? NB_OK : nb_enomem(err, "rope tables");
+}
+
+static bool has_local(const nb_xcpu *x)
+{
+    return x->m->cfg.arch->rope == NB_LAYERS_LOCAL;
 }
 
 static void cpu_close(nb_exec *base)
@@ -102,12 +111,14 @@ static void cpu_close(nb_exec *base)
     nb_free_aligned(x->scratch);
     nb_free_aligned(x->part);
     nb_free(x->blocks);
-    nb_free(x->cs);
-    nb_free(x->sn);
+    for (int w = 0; w < 2; w++) {
+        nb_free(x->cs[w]);
+        nb_free(x->sn[w]);
+        nb_free(x->row_cs[w]);
+        nb_free(x->row_sn[w]);
+    }
     nb_free(x->own_cs);
     nb_free(x->own_sn);
-    nb_free(x->row_cs);
-    nb_free(x->row_sn);
     nb_free(x);
 }
 
@@ -115,7 +126,8 @@ static uint64_t cpu_bytes(const nb_exec *base)
 {
     const nb_xcpu *x = (const nb_xcpu *)base;
     return (uint64_t)x->slots_bytes + x->n_acts * x->act_bytes + x->kv_bytes + x->part_floats * sizeof(float) +
-           (uint64_t)x->threads * x->scratch_floats * sizeof(float) + 2 * (x->rope_cap + x->o.max_m) * x->half * sizeof(float);
+           (uint64_t)x->threads * x->scratch_floats * sizeof(float) +
+           2 * ((1 + has_local(x)) * x->rope_cap + x->o.max_m) * x->half * sizeof(float);
 }
 
 static void cpu_set_tap(nb_exec *base, nb_tap_fn *fn, void *user)
@@ -135,6 +147,8 @@ static nb_status check_row(const nb_xcpu *x, const nb_batch *b, size_t i, nb_err
     if (b->token && (b->token[i] < 0 || (size_t)b->token[i] >= x->m->cfg.vocab))
         return nb_fail(err, NB_EARG, "exec.token", "", "token %d at position %u, the vocabulary has %zu", (int)b->token[i],
                        (unsigned)b->pos[i], x->m->cfg.vocab);
+    if (x->m->positions && b->pos[i] >= x->m->n_positions)
+        return nb_fail(err, NB_EARG, "exec.position", "", "position %u, the model has %zu", (unsigned)b->pos[i], x->m->n_positions);
     if (b->seq[i] >= b->n_seqs)
         return nb_fail(err, NB_EARG, "exec.batch", "", "row %zu names sequence %u of %zu", i, (unsigned)b->seq[i], b->n_seqs);
     s = &b->seqs[b->seq[i]];
@@ -154,24 +168,37 @@ static nb_status check_batch(const nb_xcpu *x, const nb_batch *b, nb_err *err)
     return rc;
 }
 
+/* Grow one plain table to cap positions. */
+static bool grow_rope(nb_xcpu *x, nb_layer_rope w, size_t cap)
+{
+    const size_t have = x->rope_cap, more = cap - have;
+    float *cs = nb_realloc(x->cs[w], cap * x->half * sizeof *cs), *sn;
+
+    if (!cs)
+        return false;
+    x->cs[w] = cs;
+    sn = nb_realloc(x->sn[w], cap * x->half * sizeof *sn);
+    if (!sn)
+        return false;
+    x->sn[w] = sn;
+    if (w == NB_ROPE_MAIN)
+        nb_rope_table(&x->m->cfg, 0, have, more, cs + have * x->half, sn + have * x->half);
+    else
+        nb_rope_table_local(&x->m->cfg, have, more, cs + have * x->half, sn + have * x->half);
+    return true;
+}
+
 /* Plain tables for positions below n; they grow by doubling, so that decoding does not allocate every token. */
 static nb_status reserve_rope(nb_xcpu *x, size_t n, nb_err *err)
 {
     size_t cap = x->rope_cap ? x->rope_cap : 256;
-    float *cs, *sn;
 
     if (n <= x->rope_cap)
         return NB_OK;
     while (cap < n)
         cap *= 2;
-    cs = nb_realloc(x->cs, cap * x->half * sizeof *cs);
-    if (cs)
-        x->cs = cs;
-    sn = cs ? nb_realloc(x->sn, cap * x->half * sizeof *sn) : NULL;
-    if (!sn)
+    if (!grow_rope(x, NB_ROPE_MAIN, cap) || (has_local(x) && !grow_rope(x, NB_ROPE_LOCAL, cap)))
         return nb_enomem(err, "rope tables");
-    x->sn = sn;
-    nb_rope_table(&x->m->cfg, 0, x->rope_cap, cap - x->rope_cap, cs + x->rope_cap * x->half, sn + x->rope_cap * x->half);
     x->rope_cap = cap;
     return NB_OK;
 }
@@ -194,6 +221,8 @@ static nb_status prepare_rope(nb_xcpu *x, nb_err *err)
     size_t max = 0, key = 0;
     nb_status rc;
 
+    if (x->m->cfg.learned_pos || x->m->cfg.alibi)
+        return NB_OK;
     for (size_t i = 0; i < x->rows; i++)
         max = b->pos[x->row0 + i] > max ? b->pos[x->row0 + i] : max;
     rc = reserve_rope(x, max + 1, err);
@@ -201,12 +230,14 @@ static nb_status prepare_rope(nb_xcpu *x, nb_err *err)
         const size_t row = x->row0 + i, pos = b->pos[row];
         if (i == 0 || b->seq[row] != b->seq[row - 1])
             key = nb_rope_key(&x->m->cfg, total_of(b, row));
-        x->row_cs[i] = x->cs + pos * x->half;
-        x->row_sn[i] = x->sn + pos * x->half;
+        for (int w = 0; w < 1 + has_local(x); w++) {
+            x->row_cs[w][i] = x->cs[w] + pos * x->half;
+            x->row_sn[w][i] = x->sn[w] + pos * x->half;
+        }
         if (key) {
             nb_rope_table(&x->m->cfg, key, pos, 1, x->own_cs + i * x->half, x->own_sn + i * x->half);
-            x->row_cs[i] = x->own_cs + i * x->half;
-            x->row_sn[i] = x->own_sn + i * x->half;
+            x->row_cs[NB_ROPE_MAIN][i] = x->own_cs + i * x->half;
+            x->row_sn[NB_ROPE_MAIN][i] = x->own_sn + i * x->half;
         }
     }
     return rc;
@@ -259,23 +290,47 @@ static void copy_out(const nb_xcpu *x, nb_slot s, float *dst, size_t m)
 static void embed_rows(nb_xcpu *x)
 {
     const nb_model *m = x->m;
-    const size_t d = m->cfg.d_model, w = m->plan.slot_width[NB_SLOT_X];
+    const nb_config *c = &m->cfg;
+    const size_t d = c->d_model, e = c->embed_dim;
+    const nb_slot to = e == d ? NB_SLOT_X : NB_SLOT_NORM;
 
     for (size_t i = 0; i < x->rows; i++) {
         const size_t token = (size_t)x->b->token[x->row0 + i];
-        float *out = x->slot[NB_SLOT_X] + i * w;
+        float *out = x->slot[to] + i * m->plan.slot_width[to];
         if (m->embed)
-            nb_to_f32(out, m->embed + token * d * (nb_dtype_info(m->embed_type)->bits / 8), m->embed_type, d);
+            nb_to_f32(out, m->embed + token * e * (nb_dtype_info(m->embed_type)->bits / 8), m->embed_type, e);
         else
-            x->kern->row_dense(&m->top.ops[0].mats[0].dense, token, out);
+            x->kern->row_dense(&m->top.ops[NB_TOP_HEAD].mats[0].dense, token, out);
     }
+    if (e != d)
+        nb_xcpu_project(x, NB_TOP_IN, NB_SLOT_NORM, NB_SLOT_X, x->rows);
+    for (size_t i = 0; i < x->rows; i++) {
+        float *out = x->slot[NB_SLOT_X] + i * m->plan.slot_width[NB_SLOT_X];
+        for (size_t k = 0; c->embed_mult != 1 && k < d; k++)
+            out[k] *= (float)c->embed_mult;
+        if (m->positions)
+            x->kern->add(out, m->positions + (x->b->pos[x->row0 + i] + c->pos_offset) * d, d);
+    }
+}
+
+/* From X rows to what the head reads: n rows in NORM. */
+static void project_out(nb_xcpu *x, size_t n)
+{
+    const nb_plan *p = &x->m->plan;
+
+    if (x->m->cfg.embed_dim == x->m->cfg.d_model)
+        return;
+    nb_xcpu_project(x, NB_TOP_OUT, NB_SLOT_NORM, NB_SLOT_PROJ, n);
+    for (size_t i = 0; i < n; i++)
+        memcpy(x->slot[NB_SLOT_NORM] + i * p->slot_width[NB_SLOT_NORM], x->slot[NB_SLOT_PROJ] + i * p->slot_width[NB_SLOT_PROJ],
+               x->m->cfg.embed_dim * sizeof(float));
 }
 
 static void tap_rows(nb_xcpu *x, nb_tap_kind kind, nb_slot s, size_t layer, size_t row0, size_t m)
 {
     nb_tap t = { .kind = kind, .layer = layer, .x = x->slot[s], .row0 = row0, .m = m };
 
-    t.width = x->m->plan.slot_len[s];
+    t.width = kind == NB_TAP_FINAL ? x->m->cfg.embed_dim : x->m->plan.slot_len[s];
     t.ld = x->m->plan.slot_width[s];
     if (x->tap)
         x->tap(x->tap_user, &t);
@@ -296,15 +351,6 @@ static nb_status run_layers(nb_xcpu *x, size_t l0, size_t l1, nb_err *err)
     return NB_OK;
 }
 
-/* Final norm of X row `from` into NORM row `to`. */
-static void final_norm(nb_xcpu *x, size_t from, size_t to)
-{
-    const nb_plan *p = &x->m->plan;
-
-    x->kern->rmsnorm(x->slot[NB_SLOT_NORM] + to * p->slot_width[NB_SLOT_NORM], x->slot[NB_SLOT_X] + from * p->slot_width[NB_SLOT_X],
-                     x->m->top.vec[0], 0, (float)x->m->cfg.norm_eps, x->m->cfg.d_model);
-}
-
 static nb_status cpu_run(nb_exec *base, const nb_batch *b, float *logits, nb_err *err)
 {
     nb_xcpu *x = (nb_xcpu *)base;
@@ -322,8 +368,9 @@ static nb_status cpu_run(nb_exec *base, const nb_batch *b, float *logits, nb_err
         rc = run_layers(x, 0, x->m->cfg.n_layers, err);
         for (size_t i = 0; i < x->rows && b->want && rc == NB_OK; i++)
             if (b->want[row0 + i])
-                final_norm(x, i, n++);
+                nb_xcpu_final_norm(x, i, n++);
         if (n > 0) {
+            project_out(x, n);
             tap_rows(x, NB_TAP_FINAL, NB_SLOT_NORM, 0, done, n);
             nb_xcpu_logits(x, n, logits + done * x->m->cfg.vocab);
         }
@@ -397,7 +444,8 @@ static nb_status cpu_head(nb_exec *base, const float *h, size_t m, float *logits
 
         copy_in(x, NB_SLOT_X, h + row0 * x->m->cfg.d_model, n);
         for (size_t i = 0; i < n; i++)
-            final_norm(x, i, i);
+            nb_xcpu_final_norm(x, i, i);
+        project_out(x, n);
         tap_rows(x, NB_TAP_FINAL, NB_SLOT_NORM, 0, row0, n);
         nb_xcpu_logits(x, n, logits + row0 * x->m->cfg.vocab);
     }

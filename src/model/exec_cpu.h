@@ -17,7 +17,19 @@ enum {
 };
 
 /* One row-wise op, waiting. */
-typedef enum nb_item_kind { NB_IT_NORM, NB_IT_QKNORM, NB_IT_ROPE, NB_IT_KV, NB_IT_ACT, NB_IT_ADD, NB_IT_QUANT } nb_item_kind;
+typedef enum nb_item_kind {
+    NB_IT_NORM,
+    NB_IT_QKNORM,
+    NB_IT_CLIP,
+    NB_IT_ROPE,
+    NB_IT_ALIBI,
+    NB_IT_KV,
+    NB_IT_PACK,
+    NB_IT_ACT_MUL,
+    NB_IT_ACT,
+    NB_IT_ADD,
+    NB_IT_QUANT
+} nb_item_kind;
 typedef struct nb_item {
     nb_item_kind kind;
     const nb_layer *layer;
@@ -52,11 +64,11 @@ typedef struct nb_xcpu {
     unsigned char *kv;
     size_t kv_bytes, kv_layers, layer_stride, page_stride, head_bytes, v_off;
 
-    size_t half;    /* rotated pairs */
-    float *cs, *sn; /* [rope_cap][half] positions from 0, plain table */
+    size_t half;          /* rotated pairs */
+    float *cs[2], *sn[2]; /* by nb_layer_rope: [rope_cap][half] positions from 0, plain tables; LOCAL only where layers use it */
     size_t rope_cap;
-    float *own_cs, *own_sn;         /* [max_m][half] rows whose sequence needs another table */
-    const float **row_cs, **row_sn; /* [max_m] */
+    float *own_cs, *own_sn;               /* [max_m][half] rows whose sequence needs another table */
+    const float **row_cs[2], **row_sn[2]; /* by nb_layer_rope: [max_m] */
 
     nb_block *blocks;
     size_t n_blocks;
@@ -80,6 +92,10 @@ typedef struct nb_xcpu {
 void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1);
 /* Run what is pending. */
 void nb_xcpu_flush(nb_xcpu *x);
+/* Final norm of X row `from` into NORM row `to`. */
+void nb_xcpu_final_norm(nb_xcpu *x, size_t from, size_t to);
+/* A linear of the top (NB_TOP_IN, NB_TOP_OUT) on m rows. */
+void nb_xcpu_project(nb_xcpu *x, int which, nb_slot in, nb_slot out, size_t m);
 /* Logits of `m` rows in the NORM slot. */
 void nb_xcpu_logits(nb_xcpu *x, size_t m, float *logits);
 

@@ -11,36 +11,152 @@ static float *at(const nb_xcpu *x, nb_slot s, size_t row)
 
 /* ---- row-wise ops --------------------------------------------------------------------------------------------- */
 
-static void op_norm(const nb_xcpu *x, const nb_item *it, size_t r)
+/* One norm of the model's kind; a layer norm with an offset has it in its weights already. */
+static void norm_row(const nb_xcpu *x, float *y, const float *in, const float *w, const float *b)
 {
     const nb_config *c = &x->m->cfg;
 
-    x->kern->rmsnorm(at(x, it->op->out, r), at(x, it->op->in, r), it->layer->vec[it->op->vec], 0, (float)c->norm_eps, c->d_model);
+    if (c->norm == NB_NORM_RMS || c->norm == NB_NORM_RMS1)
+        x->kern->rmsnorm(y, in, w, c->norm == NB_NORM_RMS1, (float)c->norm_eps, c->d_model);
+    else
+        x->kern->layernorm(y, in, w, b, (float)c->norm_eps, c->d_model);
+}
+
+static const float *vec_of(const nb_layer *l, nb_vec vec)
+{
+    return vec < NB_VEC_COUNT ? l->vec[vec] : NULL;
+}
+
+static void op_norm(const nb_xcpu *x, const nb_item *it, size_t r)
+{
+    const nb_vec vec = it->op->vec;
+
+    norm_row(x, at(x, it->op->out, r), at(x, it->op->in, r), vec_of(it->layer, vec), vec_of(it->layer, nb_plan_vec_bias(&x->m->plan, vec)));
+}
+
+void nb_xcpu_final_norm(nb_xcpu *x, size_t from, size_t to)
+{
+    const nb_layer *top = &x->m->top;
+    float *y = at(x, NB_SLOT_NORM, to);
+    const float *in = at(x, NB_SLOT_X, from);
+
+    if (x->m->cfg.final_norm)
+        norm_row(x, y, in, top->vec[NB_VEC_N1], top->vec[NB_VEC_N1_BIAS]);
+    else
+        memcpy(y, in, x->m->cfg.d_model * sizeof *y);
+}
+
+/* n heads from v on, or all of them as one row. */
+static void qk_norm(const nb_xcpu *x, float *v, size_t n, const float *w, const float *b)
+{
+    const nb_config *c = &x->m->cfg;
+    const size_t d = c->head_dim;
+    const float eps = (float)c->norm_eps;
+
+    if (c->qk == NB_QK_FULL) {
+        x->kern->rmsnorm(v, v, w, 0, eps, n * d);
+        return;
+    }
+    for (size_t h = 0; h < n; h++) {
+        float *y = v + h * d;
+        if (c->qk == NB_QK_PER_HEAD)
+            x->kern->layernorm(y, y, w + h * d, NULL, eps, d);
+        else if (c->norm == NB_NORM_LN)
+            x->kern->layernorm(y, y, w, b, eps, d);
+        else
+            x->kern->rmsnorm(y, y, w, c->norm == NB_NORM_RMS1, eps, d);
+    }
 }
 
 static void op_qknorm(const nb_xcpu *x, const nb_item *it, size_t r)
 {
     const nb_config *c = &x->m->cfg;
-    const size_t d = c->head_dim;
+    float *const *vec = it->layer->vec;
+    float *qkv = at(x, NB_SLOT_QKV, r); /* q and k apart, their heads close together */
+
+    qk_norm(x, qkv + x->m->plan.qkv.off[0], c->n_heads, vec[NB_VEC_QN], vec[NB_VEC_QN_BIAS]);
+    qk_norm(x, qkv + x->m->plan.qkv.off[1], c->n_kv_heads, vec[NB_VEC_KN], vec[NB_VEC_KN_BIAS]);
+}
+
+static void op_rope(const nb_xcpu *x, const nb_item *it, size_t r)
+{
+    const nb_config *c = &x->m->cfg;
+    const nb_heads *p = &x->m->plan.qkv;
+    const size_t share = c->n_heads / c->n_kv_heads;
+    const nb_layer_rope which = nb_rope_layer(c, it->l);
+    void (*rotate)(float *, const float *, const float *, size_t) = c->rope_pairs ? x->kern->rope_pair : x->kern->rope_half;
     float *qkv = at(x, NB_SLOT_QKV, r);
 
-    for (size_t h = 0; h < c->n_heads; h++)
-        x->kern->rmsnorm(qkv + h * d, qkv + h * d, it->layer->vec[NB_VEC_QN], 0, (float)c->norm_eps, d);
+    if (which == NB_ROPE_OFF)
+        return;
     for (size_t h = 0; h < c->n_kv_heads; h++) {
-        float *k = qkv + x->m->plan.qkv_off[1] + h * d;
-        x->kern->rmsnorm(k, k, it->layer->vec[NB_VEC_KN], 0, (float)c->norm_eps, d);
+        for (size_t j = 0; j < share; j++)
+            rotate(qkv + p->off[0] + h * p->step[0] + j * c->head_dim, x->row_cs[which][r], x->row_sn[which][r], 2 * x->half);
+        rotate(qkv + p->off[1] + h * p->step[1], x->row_cs[which][r], x->row_sn[which][r], 2 * x->half);
     }
 }
 
-static void op_rope(const nb_xcpu *x, size_t r)
+static void op_clip(const nb_xcpu *x, size_t r)
 {
-    const nb_config *c = &x->m->cfg;
+    const float most = (float)x->m->cfg.clip_qkv;
     float *qkv = at(x, NB_SLOT_QKV, r);
 
+    for (size_t i = 0; i < x->m->plan.slot_len[NB_SLOT_QKV]; i++)
+        qkv[i] = qkv[i] < -most ? -most : qkv[i] > most ? most : qkv[i]; /* NaN stays */
+}
+
+/* Slope of query head h of n: spec models 5.8. */
+static float alibi_slope(size_t h, size_t n)
+{
+    size_t p = 1;
+
+    while (2 * p <= n)
+        p *= 2;
+    if (h < p)
+        return (float)exp2(-8.0 * (double)(h + 1) / (double)p);
+    return (float)exp2(-4.0 * (double)(2 * (h - p) + 1) / (double)p);
+}
+
+static float round_bf16(float v)
+{
+    uint16_t h;
+
+    nb_from_f32(&h, &v, NB_DT_BF16, 1);
+    nb_to_f32(&v, &h, NB_DT_BF16, 1);
+    return v;
+}
+
+/* Position biases as products: each query head of a kv head has a component of its own, 1 in the query, its bias in the
+ * key, 0 for the others. The bias is rounded as the reference rounds it, and takes part in the scaling. */
+static void op_alibi(const nb_xcpu *x, size_t r)
+{
+    const nb_config *c = &x->m->cfg;
+    const nb_heads *from = &x->m->plan.qkv, *to = &x->m->plan.att;
+    const size_t share = c->n_heads / c->n_kv_heads, d = c->head_dim;
+    const float pos = (float)x->b->pos[x->row0 + r];
+    const float *in = at(x, NB_SLOT_QKV, r);
+    float *out = at(x, NB_SLOT_HEADS, r);
+
+    memset(out, 0, x->m->plan.slot_len[NB_SLOT_HEADS] * sizeof *out);
+    for (size_t h = 0; h < c->n_kv_heads; h++) {
+        float *k = out + to->off[1] + h * to->step[1];
+        for (size_t j = 0; j < share; j++) {
+            float *q = out + to->off[0] + h * to->step[0] + j * c->kv_dim;
+            memcpy(q, in + from->off[0] + h * from->step[0] + j * d, d * sizeof *q);
+            q[d + j] = 1;
+            k[d + j] = round_bf16(round_bf16(alibi_slope(h * share + j, c->n_heads)) * pos);
+        }
+        memcpy(k, in + from->off[1] + h * from->step[1], d * sizeof *k);
+        memcpy(out + to->off[2] + h * to->step[2], in + from->off[2] + h * from->step[2], d * sizeof *k);
+    }
+}
+
+static void op_pack(const nb_xcpu *x, const nb_op *op, size_t r)
+{
+    const nb_config *c = &x->m->cfg;
+
     for (size_t h = 0; h < c->n_heads; h++)
-        x->kern->rope_half(qkv + h * c->head_dim, x->row_cs[r], x->row_sn[r], 2 * x->half);
-    for (size_t h = 0; h < c->n_kv_heads; h++)
-        x->kern->rope_half(qkv + x->m->plan.qkv_off[1] + h * c->head_dim, x->row_cs[r], x->row_sn[r], 2 * x->half);
+        memcpy(at(x, op->out, r) + h * c->head_dim, at(x, op->in, r) + h * c->kv_dim, c->head_dim * sizeof(float));
 }
 
 static unsigned char *kv_of(const nb_xcpu *x, size_t layer, size_t head)
@@ -51,33 +167,72 @@ static unsigned char *kv_of(const nb_xcpu *x, size_t layer, size_t head)
 static void op_kv(const nb_xcpu *x, size_t layer, size_t r)
 {
     const nb_config *c = &x->m->cfg;
+    const nb_plan *p = &x->m->plan;
     const nb_batch *b = x->b;
-    const size_t pos = b->pos[x->row0 + r], d = c->head_dim;
+    const size_t pos = b->pos[x->row0 + r];
     const size_t page = b->seqs[b->seq[x->row0 + r]].pages[pos / NB_PAGE];
-    const float *k = at(x, NB_SLOT_QKV, r) + x->m->plan.qkv_off[1], *v = at(x, NB_SLOT_QKV, r) + x->m->plan.qkv_off[2];
+    const float *in = at(x, p->att_in, r);
 
     for (size_t h = 0; h < c->n_kv_heads; h++) {
-        unsigned char *p = kv_of(x, layer, h) + page * x->page_stride;
-        x->kern->kv_put(p, p + x->v_off, x->o.kv_dtype, pos % NB_PAGE, d, k + h * d, v + h * d);
+        unsigned char *to = kv_of(x, layer, h) + page * x->page_stride;
+        x->kern->kv_put(to, to + x->v_off, x->o.kv_dtype, pos % NB_PAGE, c->kv_dim, in + p->att.off[1] + h * p->att.step[1],
+                        in + p->att.off[2] + h * p->att.step[2]);
     }
 }
 
-static void op_act(const nb_xcpu *x, size_t r)
+/* y = act(gate) * up */
+static void act_mul(const nb_xcpu *x, float *y, const float *gate, const float *up, size_t n)
 {
-    const float *gate = at(x, NB_SLOT_GU, r), *up = gate + x->m->plan.gu_off[1];
-    float *y = at(x, NB_SLOT_ACT, r);
-
     switch (x->m->cfg.act) {
-    case NB_ACT_SILU:
-        x->kern->silu_mul(y, gate, up, x->m->cfg.d_ff);
-        break;
     case NB_ACT_GELU_TANH:
-        x->kern->gelu_tanh_mul(y, gate, up, x->m->cfg.d_ff);
+        x->kern->gelu_tanh_mul(y, gate, up, n);
         break;
     case NB_ACT_GELU_ERF:
-        x->kern->gelu_erf_mul(y, gate, up, x->m->cfg.d_ff);
+        x->kern->gelu_erf_mul(y, gate, up, n);
+        break;
+    case NB_ACT_RELU:
+    case NB_ACT_RELU2:
+        for (size_t i = 0; i < n; i++) {
+            const float v = gate[i] < 0 ? 0 : gate[i];
+            y[i] = (x->m->cfg.act == NB_ACT_RELU ? v : v * v) * up[i];
+        }
+        break;
+    default:
+        x->kern->silu_mul(y, gate, up, n);
         break;
     }
+}
+
+static void op_act_mul(const nb_xcpu *x, size_t r)
+{
+    const float *gate = at(x, NB_SLOT_GU, r);
+
+    act_mul(x, at(x, NB_SLOT_ACT, r), gate, gate + x->m->plan.up_off, x->m->cfg.d_ff);
+}
+
+/* The activation alone is that of a gate beside ones. */
+static void op_act(const nb_xcpu *x, const nb_item *it, size_t r)
+{
+    static const float ones[64] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+    const float *in = at(x, it->op->in, r), *div = it->layer->vec[NB_VEC_ACT_SCALE];
+    const size_t n = x->m->cfg.d_ff;
+    float *y = at(x, it->op->out, r);
+
+    for (size_t i = 0; i < n; i += NB_LEN(ones))
+        act_mul(x, y + i, in + i, ones, n - i < NB_LEN(ones) ? n - i : NB_LEN(ones));
+    for (size_t i = 0; div && i < n; i++)
+        y[i] /= div[i];
+}
+
+static void op_add(const nb_xcpu *x, const nb_op *op, size_t r)
+{
+    const nb_config *c = &x->m->cfg;
+
+    if (c->res_mult == 1)
+        x->kern->add(at(x, op->out, r), at(x, op->in, r), c->d_model);
+    else
+        x->kern->axpy(at(x, op->out, r), at(x, op->in, r), (float)c->res_mult, c->d_model);
 }
 
 static bool same_input(const nb_mat *a, const nb_mat *b)
@@ -121,16 +276,28 @@ static void run_items(void *ctx, size_t begin, size_t end, int thread)
                 op_qknorm(x, it, r);
                 break;
             case NB_IT_ROPE:
-                op_rope(x, r);
+                op_rope(x, it, r);
+                break;
+            case NB_IT_CLIP:
+                op_clip(x, r);
+                break;
+            case NB_IT_ALIBI:
+                op_alibi(x, r);
+                break;
+            case NB_IT_PACK:
+                op_pack(x, it->op, r);
                 break;
             case NB_IT_KV:
                 op_kv(x, it->l, r);
                 break;
+            case NB_IT_ACT_MUL:
+                op_act_mul(x, r);
+                break;
             case NB_IT_ACT:
-                op_act(x, r);
+                op_act(x, it, r);
                 break;
             default:
-                x->kern->add(at(x, it->op->out, r), at(x, it->op->in, r), x->m->cfg.d_model);
+                op_add(x, it->op, r);
                 break;
             }
         }
@@ -274,12 +441,15 @@ static nb_attn attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, size
 {
     const nb_config *c = &x->m->cfg;
     const size_t r = c->n_heads / c->n_kv_heads;
-    nb_attn t = { .m = b->m, .r = r, .d = c->head_dim, .pos = b->pos, .scale = (float)(1 / sqrt((double)c->head_dim)) };
+    nb_attn t = { .m = b->m, .r = r, .d = c->kv_dim, .pos = b->pos, .softcap = (float)c->score_cap };
+    const nb_plan *p = &x->m->plan;
+    const nb_slot out = p->att_in == NB_SLOT_QKV ? NB_SLOT_ATT : NB_SLOT_WIDE;
 
-    t.q = at(x, NB_SLOT_QKV, b->row) + head * r * c->head_dim;
-    t.ldq = x->m->plan.slot_width[NB_SLOT_QKV];
-    t.o = at(x, NB_SLOT_ATT, b->row) + head * r * c->head_dim;
-    t.ldo = x->m->plan.slot_width[NB_SLOT_ATT];
+    t.scale = (float)(c->scale_by_layer ? c->attn_scale / (double)(layer + 1) : c->attn_scale);
+    t.q = at(x, p->att_in, b->row) + p->att.off[0] + head * p->att.step[0];
+    t.ldq = p->slot_width[p->att_in];
+    t.o = at(x, out, b->row) + head * r * c->kv_dim;
+    t.ldo = p->slot_width[out];
     t.window = c->windowed && c->windowed[layer] ? c->sliding_window : 0;
     t.pages = b->seq->pages;
     t.k = kv_of(x, layer, head);
@@ -310,7 +480,7 @@ static size_t part_size(const nb_xcpu *x)
 {
     const nb_config *c = &x->m->cfg;
 
-    return nb_attn_partial(NB_SPLIT_ROWS * (c->n_heads / c->n_kv_heads), c->head_dim);
+    return nb_attn_partial(NB_SPLIT_ROWS * (c->n_heads / c->n_kv_heads), c->kv_dim);
 }
 
 /* Partial results of a block and head lie together; a tile's size follows from the block's own rows. */
@@ -381,7 +551,7 @@ static void op_attn(nb_xcpu *x, size_t l)
     } else {
         size_t macs = 0;
         for (size_t i = 0; i < x->n_blocks && macs < NB_INLINE_MACS; i++)
-            macs += x->blocks[i].m * (x->blocks[i].pos + x->blocks[i].m) * c->n_heads * c->head_dim;
+            macs += x->blocks[i].m * (x->blocks[i].pos + x->blocks[i].m) * c->n_heads * c->kv_dim;
         nb_parallel_for(macs < NB_INLINE_MACS ? NULL : x->o.pool, tasks, 1, run_attn, &j);
     }
 }
@@ -390,35 +560,59 @@ static void op_attn(nb_xcpu *x, size_t l)
 
 void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1)
 {
+    static const nb_item_kind items[NB_OP_COUNT] = {
+        [NB_OP_NORM] = NB_IT_NORM,       [NB_OP_QKNORM] = NB_IT_QKNORM, [NB_OP_CLIP] = NB_IT_CLIP,
+        [NB_OP_ROPE] = NB_IT_ROPE,       [NB_OP_ALIBI] = NB_IT_ALIBI,   [NB_OP_PACK] = NB_IT_PACK,
+        [NB_OP_ACT_MUL] = NB_IT_ACT_MUL, [NB_OP_ACT] = NB_IT_ACT,       [NB_OP_ADD] = NB_IT_ADD,
+    };
+
     for (size_t i = op0; i < op1; i++) {
         const nb_op *op = &x->m->plan.ops[i];
-        switch (op->kind) {
-        case NB_OP_NORM:
-            push(x, NB_IT_NORM, l, op, NULL);
-            break;
-        case NB_OP_QKNORM:
-            push(x, NB_IT_QKNORM, l, op, NULL);
-            break;
-        case NB_OP_ROPE:
-            push(x, NB_IT_ROPE, l, op, NULL);
-            break;
-        case NB_OP_ACT_MUL:
-            push(x, NB_IT_ACT, l, op, NULL);
-            break;
-        case NB_OP_ADD:
-            push(x, NB_IT_ADD, l, op, NULL);
-            break;
-        case NB_OP_LINEAR:
+        if (op->kind == NB_OP_LINEAR)
             op_linear(x, l, op, i);
-            break;
-        default:
+        else if (op->kind == NB_OP_ATTN)
             op_attn(x, l);
-            break;
-        }
+        else
+            push(x, items[op->kind], l, op, NULL);
     }
 }
 
-/* ---- head ----------------------------------------------------------------------------------------------------- */
+/* ---- around the layers ---------------------------------------------------------------------------------------- */
+
+typedef struct top_job {
+    nb_xcpu *x;
+    nb_item it;
+} top_job;
+
+static void quant_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const top_job *j = ctx;
+
+    (void)thread;
+    op_quant(j->x, &j->it, begin, end);
+}
+
+/* Quantize m rows of slot `in` for f, if it wants that. */
+static void quant_input(nb_xcpu *x, const nb_fused *f, nb_slot in, size_t m)
+{
+    const nb_op op = { .kind = NB_OP_LINEAR, .in = in };
+    top_job j = { x, { .op = &op, .f = f } };
+
+    if (x->o.exact_fp32 || f->mats[0].kind == NB_MAT_DENSE)
+        return;
+    place_acts(x, f, m);
+    nb_parallel_for(m == 1 ? NULL : x->o.pool, m, 1, quant_rows, &j);
+}
+
+void nb_xcpu_project(nb_xcpu *x, int which, nb_slot in, nb_slot out, size_t m)
+{
+    const nb_plan *p = &x->m->plan;
+    const nb_fused *f = &x->m->top.ops[which];
+    linear_job j = { .x = x, .f = f, .m = m, .in = x->slot[in], .ldi = p->slot_width[in], .out = x->slot[out], .ldo = p->slot_width[out] };
+
+    quant_input(x, f, in, m);
+    run_linear(x, &j, f->n_strips);
+}
 
 /* The last strip of the head alone, as an op of one strip. */
 static nb_fused last_strip(const nb_fused *f)
@@ -431,30 +625,40 @@ static nb_fused last_strip(const nb_fused *f)
     if (m->has_fix)
         m->fix += s * m->q4.n_groups * NB_STRIP;
     m->dense.base += m->kind == NB_MAT_DENSE ? s * m->dense.k * NB_STRIP * (nb_dtype_info(m->dense.dtype)->bits / 8) : 0;
+    if (t.bias)
+        t.bias += s * NB_STRIP;
     m->q4.n_strips = m->dense.n_strips = m->n_strips = t.n_strips = 1;
     m->q4.n = m->dense.n = NB_STRIP;
     return t;
 }
 
-static void quant_head(void *ctx, size_t begin, size_t end, int thread)
+typedef struct scale_job {
+    const nb_xcpu *x;
+    float *logits;
+} scale_job;
+
+static void scale_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    nb_xcpu *x = ctx;
-    static const nb_op op = { .kind = NB_OP_LINEAR, .in = NB_SLOT_NORM };
+    const scale_job *j = ctx;
+    const nb_config *c = &j->x->m->cfg;
 
     (void)thread;
-    op_quant(x, &(nb_item){ .op = &op, .f = &x->m->top.ops[0] }, begin, end);
+    for (size_t r = begin; r < end; r++) {
+        float *row = j->logits + r * c->vocab;
+        for (size_t i = 0; c->logit_mult != 1 && i < c->vocab; i++)
+            row[i] *= (float)c->logit_mult;
+        if (c->logit_cap > 0)
+            j->x->kern->softcap(row, (float)c->logit_cap, c->vocab);
+    }
 }
 
 void nb_xcpu_logits(nb_xcpu *x, size_t m, float *logits)
 {
-    const nb_fused *f = &x->m->top.ops[0];
+    const nb_fused *f = &x->m->top.ops[NB_TOP_HEAD];
     const size_t v = x->m->cfg.vocab, full = v / NB_STRIP, rest = v % NB_STRIP;
     linear_job j = { .x = x, .f = f, .m = m, .in = x->slot[NB_SLOT_NORM], .ldi = x->m->plan.slot_width[NB_SLOT_NORM] };
 
-    if (!x->o.exact_fp32 && f->mats[0].kind != NB_MAT_DENSE) {
-        place_acts(x, f, m);
-        nb_parallel_for(m == 1 ? NULL : x->o.pool, m, 1, quant_head, x);
-    }
+    quant_input(x, f, NB_SLOT_NORM, m);
     j.out = logits;
     j.ldo = v;
     if (full > 0)
@@ -468,4 +672,6 @@ void nb_xcpu_logits(nb_xcpu *x, size_t m, float *logits)
         for (size_t i = 0; i < m; i++)
             memcpy(logits + i * v + full * NB_STRIP, x->tail + i * NB_STRIP, rest * sizeof(float));
     }
+    if (x->m->cfg.logit_mult != 1 || x->m->cfg.logit_cap > 0)
+        nb_parallel_for(m == 1 ? NULL : x->o.pool, m, 1, scale_rows, &(scale_job){ x, logits });
 }

@@ -32,15 +32,15 @@ static nb_status top_bytes(const nb_config *c, const nb_plan *p, const nb_scan *
 {
     char name[192];
     const nb_tensor *e;
-    nb_source head = { .n = c->vocab, .k = c->d_model };
+    nb_source head = { .n = c->vocab, .k = c->embed_dim };
     nb_fused f;
     nb_status rc;
 
-    snprintf(name, sizeof name, "%sembed_tokens.weight", p->prefix);
+    snprintf(name, sizeof name, "%s%s.weight", p->prefix, c->names->embed ? c->names->embed : "embed_tokens");
     e = nb_store_find(s, name);
     head.w = e;
     if (p->head[0]) {
-        rc = nb_source_find(s, sc, p->head, e ? (size_t)e->shape[0] : c->vocab, c->d_model, &head, err);
+        rc = nb_source_find(s, sc, p->head, e ? (size_t)e->shape[0] : c->vocab, c->embed_dim, &head, err);
         if (rc != NB_OK)
             return rc;
     }
@@ -48,7 +48,7 @@ static nb_status top_bytes(const nb_config *c, const nb_plan *p, const nb_scan *
         return nb_fail(err, NB_EUNSUPPORTED, "cfg.group_size", "", "the head cannot be packed");
     *bytes += f.bytes;
     if (e && head.w != e && !(c->tie_embeddings && head.w)) /* a second copy of a tied one is not kept */
-        *bytes += (uint64_t)head.n * c->d_model * (nb_dtype_info(nb_source_dtype(e, false))->bits / 8);
+        *bytes += (uint64_t)head.n * c->embed_dim * (nb_dtype_info(nb_source_dtype(e, false))->bits / 8);
     return NB_OK;
 }
 
@@ -56,7 +56,7 @@ nb_status nb_model_fit(const nb_config *cfg, const nb_plan *plan, const nb_scan 
                        nb_dtype kv, nb_fit *out, nb_err *err)
 {
     const uint64_t pages = (tokens + NB_PAGE - 1) / NB_PAGE;
-    const uint64_t page = 2ull * cfg->n_kv_heads * cfg->head_dim * NB_PAGE * (nb_dtype_info(kv)->bits / 8);
+    const uint64_t page = 2ull * cfg->n_kv_heads * cfg->kv_dim * NB_PAGE * (nb_dtype_info(kv)->bits / 8);
     size_t k = cfg->d_ff > cfg->d_model ? cfg->d_ff : cfg->d_model;
     nb_status rc = NB_OK;
 

@@ -14,29 +14,31 @@
 typedef enum nb_op_kind {
     NB_OP_NORM,    /* out = norm(in) with vector weight                  */
     NB_OP_LINEAR,  /* out = W in (+ bias); W may be a fused matrix       */
-    NB_OP_QKNORM,  /* per-head norm inside a slot                        */
+    NB_OP_QKNORM,  /* norm of q and k inside the QKV slot                */
+    NB_OP_CLIP,    /* limit q, k, v inside the QKV slot                  */
     NB_OP_ROPE,    /* rotate q and k inside the QKV slot                 */
+    NB_OP_ALIBI,   /* q, k, v with the components that carry position biases */
     NB_OP_ATTN,    /* append k, v; out = attention(q)                    */
+    NB_OP_PACK,    /* the first head_dim components of every head        */
+    NB_OP_ACT,     /* out = act(in) of a plain MLP                       */
     NB_OP_ACT_MUL, /* out = act(gate half) * up half                     */
-    NB_OP_ADD,     /* out += in                                          */
+    NB_OP_ADD,     /* out += in, times the residual multiplier           */
     NB_OP_COUNT
 } nb_op_kind;
 
-typedef enum nb_slot { NB_SLOT_X, NB_SLOT_NORM, NB_SLOT_QKV, NB_SLOT_ATT, NB_SLOT_PROJ, NB_SLOT_GU, NB_SLOT_ACT, NB_SLOT_COUNT } nb_slot;
-
-/* Source linears of one layer. The order is the order of a fused matrix. */
-typedef enum nb_role {
-    NB_ROLE_Q,
-    NB_ROLE_K,
-    NB_ROLE_V,
-    NB_ROLE_O,
-    NB_ROLE_GATE,
-    NB_ROLE_UP,
-    NB_ROLE_DOWN,
-    NB_ROLE_COUNT,
-    NB_ROLE_NONE = NB_ROLE_COUNT
-} nb_role;
-typedef enum nb_vec { NB_VEC_N1, NB_VEC_N2, NB_VEC_QN, NB_VEC_KN, NB_VEC_COUNT } nb_vec; /* norm vectors of one layer */
+typedef enum nb_slot {
+    NB_SLOT_X,
+    NB_SLOT_NORM,
+    NB_SLOT_NORM2, /* of the MLP when it runs beside attention */
+    NB_SLOT_QKV,
+    NB_SLOT_HEADS, /* q, k, v widened for attention (alibi)    */
+    NB_SLOT_WIDE,  /* its output                               */
+    NB_SLOT_ATT,
+    NB_SLOT_PROJ,
+    NB_SLOT_GU,
+    NB_SLOT_ACT,
+    NB_SLOT_COUNT
+} nb_slot;
 
 typedef struct nb_op {
     nb_op_kind kind;
@@ -45,15 +47,23 @@ typedef struct nb_op {
     nb_vec vec;       /* NORM, QKNORM */
 } nb_op;
 
+/* Where the heads lie in a slot: q, k, v of kv head h begin at off + h * step; the query heads of h follow one another. */
+typedef struct nb_heads {
+    size_t off[3], step[3];
+} nb_heads;
+
 typedef struct nb_plan {
     const nb_config *cfg;
     const nb_op *ops; /* of one layer; all layers alike in this table (layer kinds come with hybrids) */
     size_t n_ops;
     size_t slot_width[NB_SLOT_COUNT]; /* floats per token, parts padded to 64: the row stride inside the executor */
     size_t slot_len[NB_SLOT_COUNT];   /* floats of a row that mean something: the widths nb_exec_span reads and writes
-                                       * (QKV and GU: the padded width, parts at their offsets) */
-    size_t qkv_off[3], gu_off[2];     /* where the parts begin inside QKV and GU (multiples of 64) */
+                                       * (QKV and GU of several parts: the padded width) */
+    nb_heads qkv, att;                /* in the QKV slot, and in the input of ATTN */
+    nb_slot att_in;
+    size_t up_off; /* where up begins inside GU */
     bool has_role[NB_ROLE_COUNT];
+    bool has_act_scale;
     char prefix[64]; /* "model." as found in the store */
     char head[64];   /* "lm_head" as found in the store; "" when the model has none and the embedding serves */
 } nb_plan;
@@ -65,7 +75,13 @@ nb_status nb_plan_build(const nb_config *cfg, const nb_store *s, nb_plan *out, n
 void nb_plan_clear(nb_plan *p);
 /* "model.layers.3.self_attn.q_proj" into out. Returns out. Sizes of a linear: outputs n, inputs k. */
 const char *nb_plan_linear(const nb_plan *p, size_t layer, nb_role role, char *out, size_t cap);
-const char *nb_plan_vec(const nb_plan *p, size_t layer, nb_vec vec, char *out, size_t cap); /* with ".weight" */
+/* The tensor of a vector, ".weight" or ".bias" included. */
+const char *nb_plan_vec(const nb_plan *p, size_t layer, nb_vec vec, char *out, size_t cap);
+/* Some vectors are stored as one tensor a head: how many tensors, and their names. */
+size_t nb_plan_vec_parts(const nb_plan *p, nb_vec vec);
+const char *nb_plan_vec_part(const nb_plan *p, size_t layer, nb_vec vec, size_t part, char *out, size_t cap);
+/* The bias that goes with the weight of a norm, or NONE. */
+nb_vec nb_plan_vec_bias(const nb_plan *p, nb_vec vec);
 void nb_plan_linear_size(const nb_plan *p, nb_role role, size_t *n, size_t *k);
 /* Where the outputs of a role begin inside the output slot of its op. */
 size_t nb_plan_role_off(const nb_plan *p, nb_role role);

@@ -57,9 +57,8 @@ static double yarn_freq(const nb_rope *r, size_t dims, size_t i, double f)
     return f * (1 - ramp) + f / r->factor * ramp;
 }
 
-double nb_rope_freq(const nb_config *c, size_t key, size_t i)
+static double freq(const nb_config *c, const nb_rope *r, size_t key, size_t i)
 {
-    const nb_rope *r = &c->rope;
     const size_t dims = nb_rope_dims(c);
     const double e = -2.0 * (double)i / (double)dims;
     const double f = pow(r->theta, e);
@@ -79,6 +78,8 @@ double nb_rope_freq(const nb_config *c, size_t key, size_t i)
         return yarn_freq(r, dims, i, f);
     case NB_ROPE_LONGROPE:
         return f / (key ? r->long_factor[i] : r->short_factor[i]);
+    case NB_ROPE_ALPHA:
+        return dims > 2 ? pow(r->theta * pow(r->alpha, (double)dims / ((double)dims - 2)), e) : f;
     default:
         return f;
     }
@@ -90,10 +91,8 @@ static double yarn_mscale(double s, double m)
     return s <= 1 ? 1 : 0.1 * m * log(s) + 1;
 }
 
-double nb_rope_attention_factor(const nb_config *c)
+static double attention_factor(const nb_rope *r)
 {
-    const nb_rope *r = &c->rope;
-
     if (r->kind == NB_ROPE_LONGROPE) {
         if (r->has_attention_factor)
             return r->attention_factor;
@@ -108,17 +107,42 @@ double nb_rope_attention_factor(const nb_config *c)
     return yarn_mscale(r->factor, 1);
 }
 
-void nb_rope_table(const nb_config *c, size_t key, size_t pos, size_t n, float *cs, float *sn)
+static void table(const nb_config *c, const nb_rope *r, size_t key, size_t pos, size_t n, float *cs, float *sn)
 {
     const size_t half = nb_rope_dims(c) / 2;
-    const double a = nb_rope_attention_factor(c);
+    const double a = attention_factor(r);
 
     for (size_t i = 0; i < half; i++) {
-        const double f = nb_rope_freq(c, key, i);
+        const double f = freq(c, r, key, i);
         for (size_t p = 0; p < n; p++) {
             const double angle = (double)(pos + p) * f;
             cs[p * half + i] = (float)(cos(angle) * a);
             sn[p * half + i] = (float)(sin(angle) * a);
         }
     }
+}
+
+double nb_rope_freq(const nb_config *c, size_t key, size_t i)
+{
+    return freq(c, &c->rope, key, i);
+}
+
+double nb_rope_attention_factor(const nb_config *c)
+{
+    return attention_factor(&c->rope);
+}
+
+nb_layer_rope nb_rope_layer(const nb_config *c, size_t layer)
+{
+    return c->rope_of ? (nb_layer_rope)c->rope_of[layer] : NB_ROPE_MAIN;
+}
+
+void nb_rope_table(const nb_config *c, size_t key, size_t pos, size_t n, float *cs, float *sn)
+{
+    table(c, &c->rope, key, pos, n, cs, sn);
+}
+
+void nb_rope_table_local(const nb_config *c, size_t pos, size_t n, float *cs, float *sn)
+{
+    table(c, &c->rope_local, 0, pos, n, cs, sn);
 }

@@ -18,9 +18,26 @@ static nb_status check_shape(const nb_tensor *t, size_t n, size_t k, nb_err *err
     return nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "", "tensor \"%s\" is %s, the configuration needs [%zu, %zu]", name, got, n, k);
 }
 
-nb_status nb_source_find(const nb_store *s, const nb_scan *sc, const char *prefix, size_t n, size_t k, nb_source *out, nb_err *err)
+static nb_status find_dense(const nb_store *s, const char *prefix, bool transposed, nb_source *out, nb_err *err)
 {
     char name[256];
+    nb_status rc;
+
+    snprintf(name, sizeof name, "%s.weight", prefix);
+    out->w = nb_store_find(s, name);
+    if (!out->w)
+        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing", name);
+    rc = transposed ? check_shape(out->w, out->k, out->n, err) : check_shape(out->w, out->n, out->k, err);
+    snprintf(name, sizeof name, "%s.bias", prefix);
+    out->bias = nb_store_find(s, name);
+    out->transposed = transposed;
+    return rc;
+}
+
+/* transposed: an unquantized matrix is stored [k][n]; packed ones never are (spec models 4.6). */
+static nb_status find_linear(const nb_store *s, const nb_scan *sc, const char *prefix, bool transposed, size_t n, size_t k, nb_source *out,
+                             nb_err *err)
+{
     nb_status rc;
 
     *out = (nb_source){ .n = n, .k = k };
@@ -32,18 +49,15 @@ nb_status nb_source_find(const nb_store *s, const nb_scan *sc, const char *prefi
                            "quantized linear \"%s\" has %zu outputs and %zu inputs, the configuration needs %zu and %zu", prefix, out->q->n,
                            out->q->k, n, k);
         out->widen = !nb_q4_layout(&(nb_q4){ 0 }, NB_STRIP, k, out->q->g, false);
-    } else {
-        snprintf(name, sizeof name, "%s.weight", prefix);
-        out->w = nb_store_find(s, name);
-        if (!out->w)
-            return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing", name);
-        rc = check_shape(out->w, n, k, err);
-        if (rc != NB_OK)
-            return rc;
-        snprintf(name, sizeof name, "%s.bias", prefix);
-        out->bias = nb_store_find(s, name);
+    } else if ((rc = find_dense(s, prefix, transposed, out, err)) != NB_OK) {
+        return rc;
     }
     return out->bias ? check_shape(out->bias, n, 0, err) : NB_OK;
+}
+
+nb_status nb_source_find(const nb_store *s, const nb_scan *sc, const char *prefix, size_t n, size_t k, nb_source *out, nb_err *err)
+{
+    return find_linear(s, sc, prefix, false, n, k, out, err);
 }
 
 /* A bias that the configuration promises must be there; one it does not mention is used all the same. */
@@ -53,6 +67,7 @@ static bool wants_bias(const nb_config *c, nb_role role)
     case NB_ROLE_Q:
     case NB_ROLE_K:
     case NB_ROLE_V:
+    case NB_ROLE_QKV:
         return c->attn_bias;
     case NB_ROLE_O:
         return c->o_bias;
@@ -72,7 +87,7 @@ nb_status nb_source_op(const nb_plan *p, const nb_store *s, const nb_scan *sc, s
 
         nb_plan_linear(p, layer, op->roles[i], prefix, sizeof prefix);
         nb_plan_linear_size(p, op->roles[i], &n, &k);
-        rc = nb_source_find(s, sc, prefix, n, k, &out[i], err);
+        rc = find_linear(s, sc, prefix, p->cfg->transposed, n, k, &out[i], err);
         if (rc == NB_OK && !out[i].bias && wants_bias(p->cfg, op->roles[i]))
             rc = nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s.bias\" is missing", prefix);
         if (rc != NB_OK)
@@ -144,7 +159,7 @@ nb_dtype nb_source_dtype(const nb_tensor *w, bool f32)
 /* The type a dense source is packed in. */
 static nb_dtype dense_type(const nb_source *s, bool f32)
 {
-    return s->q ? NB_DT_F32 : nb_source_dtype(s->w, f32);
+    return s->q || s->transposed ? NB_DT_F32 : nb_source_dtype(s->w, f32);
 }
 
 static bool same_kind(const nb_source *a, const nb_source *b, bool f32)

@@ -32,9 +32,10 @@ typedef struct nb_source {
     const nb_linear *q;
     const nb_tensor *w, *bias;
     size_t n, k;
-    bool wide;      /* q: scales need 32 bits            */
-    bool widen;     /* q: held as f32, since no packed form takes its groups */
-    uint32_t *perm; /* q: input order of act-order, NULL */
+    bool transposed; /* w: stored [k][n] */
+    bool wide;       /* q: scales need 32 bits            */
+    bool widen;      /* q: held as f32, since no packed form takes its groups */
+    uint32_t *perm;  /* q: input order of act-order, NULL */
 } nb_source;
 
 typedef struct nb_layer {
@@ -46,6 +47,9 @@ typedef struct nb_layer {
     nb_arena mem; /* norm vectors, biases, permutations */
 } nb_layer;
 
+/* What the ops of the top are; the final norm is vec N1. */
+enum { NB_TOP_HEAD, NB_TOP_IN, NB_TOP_OUT };
+
 struct nb_model {
     nb_config cfg;
     nb_plan plan;
@@ -55,10 +59,12 @@ struct nb_model {
     const nb_scan *scan;
     bool lazy, f32;
     nb_layer *layers;
-    nb_layer top;         /* head in ops[0], final norm in vec[0] */
+    nb_layer top;     /* by NB_TOP */
+    float *positions; /* [pos_offset + n_positions][d_model] or NULL */
+    size_t n_positions;
     size_t act_g, n_acts; /* smallest packed group and most matrices of one op, of 4-bit matrices bound so far; 0: none */
     nb_dtype embed_type;  /* of embed */
-    unsigned char *embed; /* [vocab][d_model], or NULL: rows of the head */
+    unsigned char *embed; /* [vocab][embed_dim], or NULL: rows of the head */
     size_t embed_bytes;
 };
 

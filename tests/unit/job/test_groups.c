@@ -32,6 +32,26 @@ static const struct {
       "\"num_attention_heads\":4,\"num_key_value_heads\":4,\"head_dim\":32,\"vocab_size\":100,\"rms_norm_eps\":1e-5,"
       "\"max_position_embeddings\":64}",
       4, true },
+    { "gemma: norms that count from 1 fold too",
+      "{\"model_type\":\"gemma2\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_"
+      "value_heads\":4,\"vocab_size\":100,\"head_dim\":16}",
+      4, true },
+    { "norms behind the branches only: v and up carry",
+      "{\"model_type\":\"olmo2\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_"
+      "value_heads\":4,\"vocab_size\":100}",
+      2, true },
+    { "a norm without weight carries nothing, limits stop v",
+      "{\"model_type\":\"olmo\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_"
+      "value_heads\":4,\"vocab_size\":100,\"clip_qkv\":8}",
+      1, false },
+    { "parallel branches read one norm",
+      "{\"model_type\":\"cohere\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_"
+      "value_heads\":4,\"vocab_size\":100}",
+      2, true },
+    { "norms with a bias, a plain MLP: only v",
+      "{\"model_type\":\"starcoder2\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_"
+      "key_value_heads\":4,\"vocab_size\":100}",
+      1, true },
 };
 
 static void check_group(const char *label, const nb_plan *p, const nb_scale_group *g)
@@ -94,7 +114,7 @@ static void clipping_by_role(void **state)
     assert_false(nb_role_clips(NB_ROLE_Q));
     assert_false(nb_role_clips(NB_ROLE_K));
     for (int r = NB_ROLE_V; r < NB_ROLE_COUNT; r++)
-        assert_true(nb_role_clips((nb_role)r));
+        assert_true(nb_role_clips((nb_role)r) == (r != NB_ROLE_QKV));
 }
 
 int main(void)

@@ -126,13 +126,14 @@ static void plan_of_llama(void **state)
     for (size_t i = 0; i < p.n_ops; i++)
         if (p.ops[i].kind != want[i].kind || p.ops[i].in != want[i].in || p.ops[i].out != want[i].out)
             fail_msg("op %zu is %d %d %d", i, p.ops[i].kind, p.ops[i].in, p.ops[i].out);
-    assert_true(p.qkv_off[0] == 0 && p.qkv_off[1] == 128 && p.qkv_off[2] == 192 && p.gu_off[1] == 128);
+    assert_true(p.qkv.off[0] == 0 && p.qkv.off[1] == 128 && p.qkv.off[2] == 192 && p.up_off == 128);
     assert_true(p.slot_width[NB_SLOT_QKV] == 256 && p.slot_width[NB_SLOT_GU] == 256 && p.slot_width[NB_SLOT_X] == 128);
     assert_true(p.slot_len[NB_SLOT_X] == 100 && p.slot_len[NB_SLOT_ATT] == 100 && p.slot_len[NB_SLOT_ACT] == 70);
     assert_string_equal(nb_plan_linear(&p, 7, NB_ROLE_DOWN, name, sizeof name), "model.layers.7.mlp.down_proj");
     assert_string_equal(nb_plan_vec(&p, 0, NB_VEC_N2, name, sizeof name), "model.layers.0.post_attention_layernorm.weight");
     for (int r = 0; r < NB_ROLE_COUNT; r++) {
-        assert_true(p.has_role[r] && p.ops[nb_plan_op_of(&p, (nb_role)r)].kind == NB_OP_LINEAR);
+        assert_true(p.has_role[r] == (r != NB_ROLE_QKV && r != NB_ROLE_GATE_UP) &&
+                    (!p.has_role[r] || p.ops[nb_plan_op_of(&p, (nb_role)r)].kind == NB_OP_LINEAR));
         nb_plan_linear_size(&p, (nb_role)r, &n, &k);
         assert_true(n > 0 && k > 0);
     }

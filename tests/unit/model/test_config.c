@@ -191,7 +191,7 @@ static void defaults(void **state)
     assert_int_equal(c.n_kv_heads, 4);
     assert_int_equal(c.head_dim, 64);
     assert_true(c.norm_eps == 1e-6 && c.rope.theta == 1e4 && c.context == 2048);
-    assert_true(!c.tie_embeddings && !c.tie_given && !c.attn_bias && !c.o_bias && !c.mlp_bias && !c.qk_norm && !c.windowed);
+    assert_true(!c.tie_embeddings && !c.tie_given && !c.attn_bias && !c.o_bias && !c.mlp_bias && c.qk == NB_QK_NONE && !c.windowed);
     assert_true(c.bos_id == -1 && c.pad_id == -1 && c.n_eos == 0 && c.dtype == NB_DT_NONE && c.act == NB_ACT_SILU);
     nb_config_clear(&c);
 
@@ -203,7 +203,7 @@ static void defaults(void **state)
     nb_config_clear(&c);
 
     c = parsed("{\"model_type\":\"qwen3\",\"!head_dim\":0,\"dtype\":\"float16\",\"torch_dtype\":\"float32\"}");
-    assert_true(c.head_dim == 128 && c.qk_norm && !c.attn_bias && c.dtype == NB_DT_F16);
+    assert_true(c.head_dim == 128 && c.qk && !c.attn_bias && c.dtype == NB_DT_F16);
     nb_config_clear(&c);
 
     c = parsed("{\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":1}");

@@ -1,12 +1,19 @@
-/* Logits, hidden states and greedy ids against recorded reference passes: pemberley-4m and every tiny model whose
- * architecture is in the table. Tolerance 2e-4 + 2e-4 |x|; greedy exact. Origins: the README beside each golden. */
+/* Logits, hidden states and greedy ids against recorded reference passes: pemberley-4m, every tiny model of
+ * tests/data/models whose architecture is in the table, and the larger ones of NB_GOLDEN/models-small. Tolerance
+ * 2e-4 + 2e-4 |x|; greedy exact. Origins: the README beside each golden.
+ *
+ * test_golden NAME ... runs those directories only; --table prints docs/models.md's rows, with the largest difference of a
+ * logit. */
 #include "unit/model/fixture.h"
+
+#include "base/cpu.h"
 
 #include <math.h>
 #include <unistd.h>
 
 static nb_store *golden;
 static const char *label;
+static float worst; /* of the logits of the current model */
 
 static const nb_tensor *find(const char *name)
 {
@@ -24,6 +31,8 @@ static void check(const char *name, const float *got, size_t T, size_t ld)
     assert_int_equal(nb_store_read_f32(golden, t, 0, rows * w, want, NULL), NB_OK);
     for (size_t i = 0; i < rows * w; i++) {
         const float g = got[(T - rows + i / w) * ld + i % w], x = want[i];
+        if (strncmp(name, "logits", 6) == 0)
+            worst = fmaxf(worst, fabsf(g - x));
         if (!(fabsf(g - x) <= 2e-4f + 2e-4f * fabsf(x)))
             fail_msg("%s %s: row %zu column %zu is %g, expected %g", label, name, i / w, i % w, (double)g, (double)x);
     }
@@ -58,14 +67,14 @@ static void tap(void *user, const nb_tap *t)
 
     s->op_in += t->kind == NB_TAP_OP_IN;
     for (size_t i = 0; i < t->m && t->kind != NB_TAP_OP_IN; i++)
-        memcpy(to + (t->row0 + i) * s->d, t->x + i * t->ld, s->d * sizeof *to);
+        memcpy(to + (t->row0 + i) * t->width, t->x + i * t->ld, t->width * sizeof *to);
 }
 
 static void check_prompt(fixture *f, const char *ids_name, const char *logits_name, bool hidden)
 {
     const size_t V = fix_vocab(f), d = nb_model_config(f->model)->d_model, L = nb_model_config(f->model)->n_layers;
     char name[64];
-    size_t T;
+    size_t T, n_linear = 0;
     int32_t *ids = ids_of(ids_name, 0, &T);
     float *logits = nb_alloc_array(T * V, sizeof *logits), *mem = nb_calloc((L + 2) * T * d, sizeof *mem);
     seen s = { .d = d, .n_layers = L, .T = T, .embed = mem, .layer = mem + T * d, .final = mem + (L + 1) * T * d };
@@ -81,8 +90,10 @@ static void check_prompt(fixture *f, const char *ids_name, const char *logits_na
     if (hidden && find("hidden.embed"))
         check("hidden.embed", s.embed, T, d);
     if (hidden && find("hidden.final"))
-        check("hidden.final", s.final, T, d);
-    assert_true(s.op_in == 4 * L * ((T + 63) / 64));
+        check("hidden.final", s.final, T, nb_model_config(f->model)->embed_dim);
+    for (size_t i = 0; i < nb_model_plan(f->model)->n_ops; i++)
+        n_linear += nb_model_plan(f->model)->ops[i].kind == NB_OP_LINEAR;
+    assert_true(s.op_in == n_linear * L * ((T + 63) / 64));
     check(logits_name, logits, T, V);
     nb_free(ids);
     nb_free(logits);
@@ -116,11 +127,46 @@ static void check_greedy(fixture *f, const char *ids_name, const char *greedy_na
     nb_free(logits);
 }
 
+/* The same bits from every kernel table, from cuts of 7 rows, from pieces of 5 and token by token. */
+static void check_bits(const char *dir)
+{
+    static const size_t pieces[] = { 1000, 5, 1 };
+    size_t T;
+    int32_t *ids = ids_of("input_ids", 0, &T);
+    float *want = NULL, *got = NULL;
+
+    for (size_t k = 0; k < nb_kern_count(); k++)
+        for (size_t p = 0; p < NB_LEN(pieces) && !(nb_kern_at(k)->need & ~nb_cpu_features()); p++) {
+            fixture f;
+            size_t V;
+
+            fix_open(&f, dir, (fix_opts){ .kern = nb_kern_at(k), .max_m = p ? 7 : 64 });
+            V = fix_vocab(&f);
+            if (nb_rope_key(nb_model_config(f.model), 1000)) { /* tables follow the length of the sequence */
+                fix_close(&f);
+                break;
+            }
+            got = nb_alloc_array(T * V, sizeof *got);
+            for (size_t i = 0; i < T; i += pieces[p])
+                fix_run(&f, ids + i, i, T - i < pieces[p] ? T - i : pieces[p], got + i * V);
+            if (want && memcmp(want, got, T * V * sizeof *got) != 0)
+                fail_msg("%s: other bits from table %s in pieces of %zu", label, nb_kern_at(k)->name, pieces[p]);
+            if (want)
+                nb_free(got);
+            else
+                want = got;
+            fix_close(&f);
+        }
+    nb_free(want);
+    nb_free(ids);
+}
+
 static void check_model(const char *dir, const char *golden_path, fix_opts o)
 {
     fixture f;
     nb_err err = { 0 };
 
+    worst = 0;
     if (nb_st_open(golden_path, &golden, &err) != NB_OK)
         fix_fail(golden_path, &err);
     fix_open(&f, dir, o);
@@ -156,34 +202,108 @@ static void tiny(void **state)
     snprintf(dir, sizeof dir, "tests/data/models/%s", label);
     snprintf(path, sizeof path, "%s/golden.safetensors", dir);
     check_model(dir, path, (fix_opts){ 0 });
+    assert_int_equal(nb_st_open(path, &golden, NULL), NB_OK);
+    check_bits(dir);
+    nb_store_close(golden);
 }
 
-#define TINY(name)                                                                                                                         \
-    {                                                                                                                                      \
-        name, tiny, NULL, NULL, (char[])                                                                                                   \
-        {                                                                                                                                  \
-            name                                                                                                                           \
-        }                                                                                                                                  \
-    }
-
-int main(void)
+static void small(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pemberley),
-        TINY("llama"),
-        TINY("llama-dynamic"),
-        TINY("llama-linear"),
-        TINY("llama-llama3"),
-        TINY("llama-yarn"),
-        TINY("llama-yarn-af"),
-        TINY("mistral"),
-        TINY("mistral-full"),
-        TINY("mistral-mixed"),
-        TINY("qwen2"),
-        TINY("qwen2-sliding"),
-        TINY("qwen3"),
-        TINY("qwen3-sliding"),
-    };
+    const char *root = getenv("NB_GOLDEN");
+    char dir[1024], path[1100];
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    label = *state;
+    snprintf(dir, sizeof dir, "%s/models-small/%s", root ? root : "../shared/golden", label);
+    snprintf(path, sizeof path, "%s/golden.safetensors", dir);
+    check_model(dir, path, (fix_opts){ .threads = 2 });
+}
+
+/* ---- the list of directories ---------------------------------------------------------------------------------- */
+
+enum { MAX_CASES = 160 };
+static struct CMUnitTest cases[MAX_CASES + 1];
+static char names[MAX_CASES][64], traits[MAX_CASES][256];
+static size_t n_cases;
+
+/* The type that config.json dispatches on, if the table has it. */
+static const nb_arch *arch_of(const char *dir)
+{
+    nb_hfdir *d = NULL;
+    const nb_json *cfg, *text;
+    const nb_arch *a = NULL;
+
+    if (nb_hfdir_open(dir, &d, NULL) == NB_OK && nb_hfdir_config(d, &cfg, NULL) == NB_OK) {
+        text = nb_json_get(cfg, "text_config");
+        a = nb_arch_find(nb_json_str(nb_json_get(text ? text : cfg, "model_type"), ""), NULL);
+    }
+    nb_hfdir_close(d);
+    return a;
+}
+
+/* Rows of ROOT/MODELS.tsv become tests named PREFIX + directory. */
+static void add_cases(const char *root, const char *prefix, CMUnitTestFunction fn)
+{
+    char line[1024], dir[1100];
+    FILE *f;
+
+    snprintf(dir, sizeof dir, "%s/MODELS.tsv", root);
+    f = fopen(dir, "r");
+    if (!f) {
+        fprintf(stderr, "skipped: no reference models at %s (NB_GOLDEN)\n", root);
+        return;
+    }
+    for (bool head = true; fgets(line, sizeof line, f) && n_cases < MAX_CASES; head = false) {
+        char *name = strtok(line, "\t"), *cls = strtok(NULL, "\t"), *what = strtok(NULL, "\t");
+        if (head || !name || !cls || !what)
+            continue;
+        snprintf(dir, sizeof dir, "%s/%s", root, name);
+        if (!arch_of(dir))
+            continue;
+        snprintf(names[n_cases], sizeof names[0], "%s%s", prefix, name);
+        snprintf(traits[n_cases], sizeof traits[0], "%s", what);
+        cases[n_cases] = (struct CMUnitTest){ names[n_cases], fn, NULL, NULL, names[n_cases] + strlen(prefix) };
+        n_cases++;
+    }
+    fclose(f);
+}
+
+static bool wanted(const char *name, int argc, char **argv)
+{
+    bool any = argc < 2;
+
+    for (int i = 1; i < argc; i++)
+        any = any || strcmp(argv[i], name) == 0;
+    return any;
+}
+
+/* A failing model ends the program: no row for it. */
+static int print_table(void)
+{
+    printf("| model_type | directory | traits | largest difference |\n|---|---|---|---|\n");
+    for (size_t i = 0; i < n_cases; i++) {
+        char dir[160];
+        void *state = cases[i].initial_state;
+        snprintf(dir, sizeof dir, "tests/data/models/%s", names[i]);
+        cases[i].test_func(&state);
+        printf("| `%s` | %s | %s | %.1e |\n", arch_of(dir)->type, names[i], traits[i], (double)worst);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *root = getenv("NB_GOLDEN");
+    char path[1024];
+    size_t n = 0;
+
+    add_cases("tests/data/models", "", tiny);
+    if (argc == 2 && strcmp(argv[1], "--table") == 0)
+        return print_table();
+    snprintf(path, sizeof path, "%s/models-small", root ? root : "../shared/golden");
+    add_cases(path, "small/", small);
+    cases[n_cases++] = (struct CMUnitTest){ "pemberley-4m", pemberley, NULL, NULL, NULL };
+    for (size_t i = 0; i < n_cases; i++)
+        if (wanted(cases[i].name, argc, argv))
+            cases[n++] = cases[i];
+    return _cmocka_run_group_tests("model golden", cases, n, NULL, NULL);
 }
