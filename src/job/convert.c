@@ -411,10 +411,8 @@ nb_status nb_conv_open(const char *path, const nb_host *host, nb_conv_in *in, nb
         rc = nb_hfdir_quant_config(in->dir, &in->qcfg, &source, err);
     if (rc == NB_OK)
         rc = nb_scan_open(in->store, in->qcfg, source, NULL, &in->scan, err);
-    for (size_t i = 0; rc == NB_OK && in->store->notes && i < nb_report_count(in->store->notes); i++) {
-        const nb_finding *f = nb_report_at(in->store->notes, i);
-        nb_log(host, NB_LOG_WARN, "%s: %s: %s%s%s", f->cls, f->file, f->subject, f->subject[0] ? ": " : "", f->what);
-    }
+    if (rc == NB_OK)
+        nb_report_log(in->store->notes, host);
     if (rc == NB_OK && in->scan.note[0])
         nb_log(host, NB_LOG_WARN, "%s", in->scan.note);
     return rc;

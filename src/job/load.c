@@ -8,15 +8,6 @@
 #include "base/mem.h"
 #include "text/toksource.h"
 
-static void log_notes(const nb_report *notes, const nb_host *host)
-{
-    for (size_t i = 0; notes && i < nb_report_count(notes); i++) {
-        const nb_finding *f = nb_report_at(notes, i);
-        nb_log(host, NB_LOG_WARN, "%s%s%s%s: %s%s%s", f->cls, *f->rule ? " [" : "", f->rule, *f->rule ? "]" : "", f->file,
-               *f->file ? ": " : "", f->what);
-    }
-}
-
 nb_status nb_load_store(nb_loaded *l, const char *path, const nb_host *host, nb_err *err)
 {
     const nb_json *qcfg = NULL;
@@ -35,7 +26,7 @@ nb_status nb_load_store(nb_loaded *l, const char *path, const nb_host *host, nb_
     if (rc == NB_OK)
         rc = nb_scan_open(l->store, qcfg, source, NULL, &l->scan, err);
     if (rc == NB_OK)
-        log_notes(l->store->notes, host);
+        nb_report_log(l->store->notes, host);
     if (rc == NB_OK && l->scan.note[0])
         nb_log(host, NB_LOG_WARN, "%s", l->scan.note);
     nb_err_at(err, path, NULL);

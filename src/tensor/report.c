@@ -161,3 +161,12 @@ nb_status nb_report_merge(nb_report *into, const nb_report *from)
         into->by_sev[s] += from->by_sev[s] - sum[s];
     return NB_OK;
 }
+
+void nb_report_log(const nb_report *r, const nb_host *host)
+{
+    for (size_t i = 0; r && i < nb_report_count(r); i++) {
+        const nb_finding *f = nb_report_at(r, i);
+        nb_log(host, f->sev == NB_SEV_INFO ? NB_LOG_INFO : NB_LOG_WARN, "%s%s%s%s: %s%s%s%s%s", f->cls, *f->rule ? " [" : "", f->rule,
+               *f->rule ? "]" : "", f->file, *f->file ? ": " : "", f->subject, *f->subject ? ": " : "", f->what);
+    }
+}

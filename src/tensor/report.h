@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 
 typedef enum nb_severity { NB_SEV_INFO, NB_SEV_WARN, NB_SEV_REJECT } nb_severity;
 
@@ -37,5 +38,7 @@ size_t nb_report_count(const nb_report *r);
 const nb_finding *nb_report_at(const nb_report *r, size_t i);
 size_t nb_report_count_sev(const nb_report *r, nb_severity sev); /* including those beyond the cap */
 nb_status nb_report_merge(nb_report *into, const nb_report *from);
+/* Every finding as one line of the host's log: notes as information, the rest as warnings. r may be NULL. */
+void nb_report_log(const nb_report *r, const nb_host *host);
 
 #endif

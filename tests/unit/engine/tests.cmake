@@ -1,2 +1,2 @@
 nb_test(engine test_sampler.c)
-nb_test(engine test_engine.c)
+nb_test(engine test_engine.c THREADS)
