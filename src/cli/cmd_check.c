@@ -64,15 +64,18 @@ const nb_cmd nb_cmd_check = {
     .help = "Findings go to stdout, one each: file, tensor or module, severity, sentence, rule; the next line says what to do.\n"
             "Exit status: 0 no error, 1 a must-rule failed, 3 and above: the checkpoint could not be opened.\n\n"
             "  nibble check DIR\n"
-            "  nibble check DIR --level must --json",
+            "  nibble check DIR --level must --json\n"
+            "  nibble check DIR --sarif > nibble.sarif",
     .run = run,
 };
 
 static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
 {
     const char *level = "should", *args[1];
+    bool sarif = false;
     const nb_opt opts[] = {
-        { .name = "--level", .kind = NB_OPT_STR, .to = &level, .arg = "LEVEL", .help = "must, should (default) or all" }
+        { .name = "--level", .kind = NB_OPT_STR, .to = &level, .arg = "LEVEL", .help = "must, should (default) or all" },
+        { .name = "--sarif", .kind = NB_OPT_FLAG, .to = &sarif, .help = "findings as SARIF 2.1.0, for CI" },
     };
     nb_severity least = NB_SEV_WARN;
     nb_check_sum sum;
@@ -97,9 +100,9 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
         nb_cli_progress_end(cli);
     }
     if (rc == NB_OK || rc == NB_NO) {
-        if (!cli->json)
+        if (!cli->json && !sarif)
             print_text(cli, report, &sum, least, args[0]);
-        else if ((json = nb_check_json(args[0], report, &sum, least)))
+        else if ((json = sarif ? nb_check_sarif(args[0], report, least, NB_VERSION) : nb_check_json(args[0], report, &sum, least)))
             nb_cli_json(json);
         else
             rc = nb_enomem(err, "the report");

@@ -33,6 +33,8 @@ nb_status nb_check(const char *path, const nb_check_opts *o, nb_report *report, 
 
 /* check_json.c: verdict, sums and the findings of at least this severity as an object. NULL: no memory. */
 nb_json *nb_check_json(const char *path, const nb_report *report, const nb_check_sum *sum, nb_severity least);
+/* check_sarif.c: the findings of at least this severity as a SARIF 2.1.0 log; version of the program. NULL: no memory. */
+nb_json *nb_check_sarif(const char *path, const nb_report *report, nb_severity least, const char *version);
 const char *nb_check_severity(nb_severity s); /* "note", "warning", "error" */
 /* `file` without the checked directory in front: a pointer into it. */
 const char *nb_check_short_file(const char *path, const char *file);

@@ -107,3 +107,17 @@ grep -A1 'ORD-005' "$TMP/out" >"$TMP/first"
 same "zero points against the label" "$TMP/want" "$TMP/first"
 tail -n 1 "$TMP/out" | grep -q ': gptq, 4 bits, group 32, 14 quantized linears'
 echo "ok the layout that is used"
+
+# SARIF: one run, the rules that occur, a result per finding with file and tensor
+cp -r "$good" "$TMP/sarif dir"
+chmod -R u+w "$TMP/sarif dir"
+sed -i 's/"group_size": [0-9]*/"group_size": 64/' "$TMP/sarif dir/config.json"
+code 1 "$NIBBLE" check "$TMP/sarif dir" --sarif
+grep -q '"version": "2.1.0"' "$TMP/out"
+grep -q '"ruleId": "CFG-007"' "$TMP/out"
+grep -q '"level": "error"' "$TMP/out"
+grep -q '"uri": "file://.*/sarif%20dir/' "$TMP/out"
+grep -q '"fullyQualifiedName": "model.layers.0.' "$TMP/out"
+code 0 "$NIBBLE" check "$good" --sarif
+grep -q '"results": \[\]' "$TMP/out"
+echo "ok SARIF"
