@@ -14,3 +14,6 @@ nb_fuzz(gguf 10000 LIBS nb_io SEEDS tests/data/fuzz/small.gguf)
 nb_fuzz(template 20000 LIBS nb_text SEEDS tests/data/fuzz/small.jinja)
 nb_fuzz(pickle 30000 LIBS nb_io SEEDS tests/data/fuzz/small.pkl)
 nb_fuzz(torch 10000 LIBS nb_io SEEDS tests/data/torch/zip.bin tests/data/torch/legacy.bin)
+nb_fuzz(tokenizer 3000 LIBS nb_text SEEDS tests/data/fuzz/small-bpe.tok tests/data/fuzz/small-unigram.tok tests/data/fuzz/small-wordpiece.tok)
+nb_fuzz(sentencepiece 3000 LIBS nb_text SEEDS tests/data/fuzz/small-bpe.spm tests/data/fuzz/small-unigram.spm tests/data/fuzz/small.tiktoken
+  tests/data/fuzz/small-tekken.json)
