@@ -1,6 +1,8 @@
 /* test_tok_hostile.c - hostile tokenizers and texts: the TK rows of hardening 5.7, by their IDs. */
 #include "vectors.h"
 
+#include <time.h>
+
 #include "base/log.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
@@ -177,19 +179,26 @@ static void nested_quantifiers(void **state)
     nb_tokenizer_close(t);
 }
 
-static double seconds(const nb_tokenizer *t, const char *text, size_t n, size_t *n_ids)
+/* Processor time: other work on the machine must not count. */
+static double cpu_now(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
+/* exact: decoding must give the text back. */
+static double seconds(const nb_tokenizer *t, const char *text, size_t n, bool exact, size_t *n_ids)
 {
     nb_ids ids = { 0 };
     nb_buf back = { 0 };
     nb_err err = { 0 };
-    const double t0 = nb_now();
+    const double t0 = cpu_now();
     double dt;
 
     if (nb_tokenizer_encode(t, text, n, false, true, &ids, &err) != NB_OK)
         fail_msg("%s", err.what);
-    dt = nb_now() - t0;
+    dt = cpu_now() - t0;
     assert_int_equal(nb_tokenizer_decode(t, ids.p, ids.n, false, &back, &err), NB_OK);
-    if (back.n != n || memcmp(back.p, text, n) != 0)
+    if (exact && (back.n != n || memcmp(back.p, text, n) != 0))
         fail_msg("decoding does not give the text back");
     *n_ids = ids.n;
     nb_ids_clear(&ids);
@@ -205,7 +214,10 @@ static void long_runs(void **state)
     } units[] = { { "letter", "a" },     { "digit", "7" },          { "space", " " },
                   { "newline", "\n" },   { "CJK", "\xe4\xb8\xad" }, { "joiner", "\xe2\x80\x8d" },
                   { "apostrophe", "'" }, { "zero", NULL } };
-    static const char *const models[] = { "gpt2", "llama3" };
+    static const struct {
+        const char *name;
+        bool exact;
+    } models[] = { { "gpt2", true }, { "llama3", true }, { "llama2", false }, { "sp-unigram", false }, { "bert-uncased", false } };
     (void)state;
 
     for (size_t m = 0; m < NB_LEN(models); m++) {
@@ -214,7 +226,7 @@ static void long_runs(void **state)
         char *json;
         nb_tokenizer *t;
 
-        snprintf(dir, sizeof dir, "%s/%s", OWN_DATA, models[m]);
+        snprintf(dir, sizeof dir, "%s/%s", OWN_DATA, models[m].name);
         json = slurp(dir, "tokenizer.json", &n);
         assert_non_null(json);
         t = open_json(json, n, NULL);
@@ -228,10 +240,10 @@ static void long_runs(void **state)
                 else
                     nb_buf_putc(&b, 0);
             }
-            small = seconds(t, b.p, b.n / 12 * 3, &k);
-            large = seconds(t, b.p, b.n / 3 * 3, &k);
+            small = seconds(t, b.p, b.n / 12 * 3, models[m].exact, &k);
+            large = seconds(t, b.p, b.n / 3 * 3, models[m].exact, &k);
             if (large > 20 || (large > 0.5 && large > 16 * small)) /* four times the text: far from sixteen times the time */
-                fail_msg("TK-09 %s, %s: %.2f s, a quarter of it %.2f s", models[m], units[u].label, large, small);
+                fail_msg("TK-09 %s, %s: %.2f s, a quarter of it %.2f s", models[m].name, units[u].label, large, small);
             nb_buf_clear(&b);
         }
         nb_tokenizer_close(t);

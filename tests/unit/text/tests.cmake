@@ -1,5 +1,6 @@
 nb_test(text test_tokenizer.c)
 nb_test(text test_toksource.c)
+nb_test(text test_real.c)
 nb_test(text test_utf8.c)
 nb_test(text test_norm.c)
 nb_test(text test_charsmap.c)
