@@ -10,7 +10,8 @@ typedef struct nb_conv_in {
     nb_store *store;
     nb_hfdir *dir;
     nb_scan scan;
-    const nb_json *qcfg; /* as found, or NULL */
+    const nb_json *qcfg; /* as found, inferred, or NULL */
+    nb_json *inferred;
 } nb_conv_in;
 
 /* Open a checkpoint and scan it; warnings go to the host. A zeroed *in is the caller's; nb_conv_close in any case. */

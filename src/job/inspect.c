@@ -208,8 +208,22 @@ static nb_status open_store(const char *path, nb_inspect *in, nb_store **s, nb_e
     return rc;
 }
 
+/* Packed tensors without a config: what their shapes say (BB-13). */
+static nb_status infer(nb_inspect *in, const nb_store *s, nb_json **config, nb_scan *scan, nb_err *err)
+{
+    char note[160] = "";
+    nb_status rc = nb_quant_infer(s, config, note, sizeof note, err);
+
+    if (rc == NB_OK && *config)
+        rc = nb_scan_open(s, *config, "", NULL, scan, err);
+    if (rc == NB_OK && *config && in->n_notes < NB_INSPECT_NOTES)
+        copy_text(in->notes[in->n_notes++], sizeof in->notes[0], note);
+    return rc;
+}
+
 nb_status nb_inspect_path(const char *path, size_t context, nb_inspect *in, nb_err *err)
 {
+    nb_json *inferred = NULL;
     nb_store *s = NULL;
     nb_hfdir *dir = NULL;
     const nb_json *root = NULL, *qcfg = NULL;
@@ -243,6 +257,11 @@ nb_status nb_inspect_path(const char *path, size_t context, nb_inspect *in, nb_e
     if (nb_hfdir_quant_config(dir, &qcfg, &source, &e) != NB_OK || nb_scan_open(s, qcfg, source, NULL, &scan, &e) != NB_OK) {
         refuse(in, &e);
         memset(&scan, 0, sizeof scan);
+        if (strcmp(e.rule, "CFG-001") == 0)
+            rc = infer(in, s, &inferred, &scan, err);
+        if (rc != NB_OK)
+            goto done;
+        qcfg = inferred ? inferred : qcfg;
     }
     look_at_quant(in, qcfg, &scan);
     if (!qcfg || scan.format) /* else the layout hides how many there are */
@@ -256,6 +275,7 @@ nb_status nb_inspect_path(const char *path, size_t context, nb_inspect *in, nb_e
 done:
     nb_config_clear(&cfg);
     nb_scan_clear(&scan);
+    nb_json_free(inferred);
     nb_hfdir_close(dir);
     nb_store_close(s);
     nb_err_at(err, path, NULL);

@@ -105,14 +105,19 @@ static const char *source_of(const char *dir, loss *l, bool *f16, bool *v1_zero)
     nb_hfdir *h = NULL;
     nb_scan scan = { 0 };
     const nb_json *q = NULL;
+    nb_json *inferred = NULL;
     const char *file = NULL, *name = NULL;
+    char note[160];
     nb_err err = { 0 };
 
     memset(l, 0, sizeof *l);
     *f16 = true;
     *v1_zero = false;
-    if (nb_open(dir, &s, &err) == NB_OK && nb_hfdir_open(dir, &h, &err) == NB_OK && nb_hfdir_quant_config(h, &q, &file, &err) == NB_OK &&
-        nb_scan_open(s, q, file, NULL, &scan, &err) == NB_OK && scan.format) {
+    if (nb_open(dir, &s, &err) == NB_OK && nb_hfdir_open(dir, &h, &err) == NB_OK)
+        nb_hfdir_quant_config(h, &q, &file, &err);
+    if (s && !q && nb_quant_infer(s, &inferred, note, sizeof note, &err) == NB_OK) /* awq-llm-awq-pt has no config */
+        q = inferred;
+    if (s && q && nb_scan_open(s, q, file ? file : "", NULL, &scan, &err) == NB_OK && scan.format) {
         const nb_linear *lin = &scan.linears[0];
         name = scan.format->name;
         *f16 = lin->spec.scale_dtype == NB_DT_F16;
@@ -124,6 +129,7 @@ static const char *source_of(const char *dir, loss *l, bool *f16, bool *v1_zero)
         *v1_zero = strcmp(name, "gptq") == 0 && !lin->spec.sym;
     }
     nb_scan_clear(&scan);
+    nb_json_free(inferred);
     nb_hfdir_close(h);
     nb_store_close(s);
     return name;
@@ -336,6 +342,40 @@ static void repair(void **state)
 
 /* ---- refusals, rounding ---------------------------------------------------------------------------------------- */
 
+/* Packed tensors without any config: BB-13. A directory's weights alone, and what is said to be in them. */
+static void inferred(void **state)
+{
+    static const struct {
+        const char *dir, *layout;
+        unsigned bits;
+    } rows[] = {
+        { "awq-gemm-3bit-gptqmodel", "awq-gemm", 3 },
+        { "awq-gemv-gptqmodel", "awq-gemv", 4 },
+        { "awq-gemv-fast-gptqmodel", "awq-gemv-fast", 4 },
+        { "ct-w4a16-asym-g32", "compressed-tensors", 4 },
+        { "gptq-v1-4bit-g32-desc", "gptq", 4 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(rows); i++) {
+        char path[256], note[160] = "";
+        nb_store *s;
+        nb_json *config;
+        nb_scan scan;
+        nb_err err = { 0 };
+        snprintf(path, sizeof path, "tests/data/layouts/%s/model.safetensors", rows[i].dir);
+        assert_int_equal(nb_open(path, &s, &err), NB_OK);
+        assert_int_equal(nb_quant_infer(s, &config, note, sizeof note, &err), NB_OK);
+        assert_non_null(config);
+        assert_int_equal(nb_scan_open(s, config, "", NULL, &scan, &err), NB_OK);
+        if (strcmp(scan.format->name, rows[i].layout) != 0 || scan.linears[0].spec.bits != rows[i].bits || !strstr(note, rows[i].layout))
+            fail_msg("BB-13 %s: %s, %u bits; %s", rows[i].dir, scan.format->name, scan.linears[0].spec.bits, note);
+        nb_scan_clear(&scan);
+        nb_json_free(config);
+        nb_store_close(s);
+    }
+}
+
 static void refusals(void **state)
 {
     static const struct {
@@ -377,6 +417,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matrix),
         cmocka_unit_test(repair),
+        cmocka_unit_test(inferred),
         cmocka_unit_test(refusals),
     };
 
