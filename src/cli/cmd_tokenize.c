@@ -34,10 +34,17 @@ static bool ends_with(const char *s, const char *tail)
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
 
-/* A .json file that is neither a configuration nor an index is a tokenizer itself, whatever its name. */
+/* A .json file is a tokenizer itself, whatever its name, unless the name says what else it is. */
 static bool is_tokenizer_file(const char *path)
 {
-    return ends_with(path, ".json") && !ends_with(path, "config.json") && !ends_with(path, ".index.json");
+    static const char *const others[] = { "config.json", ".index.json",       "vocab.json",
+                                          "tekken.json", "added_tokens.json", "special_tokens_map.json" };
+
+    for (size_t i = 0; i < NB_LEN(others); i++) {
+        if (ends_with(path, others[i]))
+            return false;
+    }
+    return ends_with(path, ".json");
 }
 
 static nb_status open_file(const char *path, nb_tokenizer **out, nb_err *err)
@@ -347,10 +354,10 @@ const nb_cmd nb_cmd_tokenize = {
     .name = "tokenize",
     .usage = "tokenize MODEL [--text T | --file F | --jsonl F] [--no-special] [--decode] [--skip-special]",
     .brief = "text to token ids and back",
-    .help = "MODEL is a directory with tokenizer.json, that file itself, or a .gguf file. Without --text, --file or\n"
-            "--jsonl the text comes from standard input. With --decode the text is a list of ids. -v prints one token\n"
-            "a line: id, tab, piece. --jsonl reads objects, one a line: {\"text\": T} gives {\"ids\": [...]}, with\n"
-            "--decode {\"ids\": [...]} gives {\"text\": T}.\n"
+    .help = "MODEL is a directory with tokenizer.json (or else tekken.json, tokenizer.model, vocab.json and merges.txt),\n"
+            "a tokenizer.json, or a .gguf file. Without --text, --file or --jsonl the text comes from standard input.\n"
+            "With --decode the text is a list of ids. -v prints one token a line: id, tab, piece. --jsonl reads\n"
+            "objects, one a line: {\"text\": T} gives {\"ids\": [...]}, with --decode {\"ids\": [...]} gives {\"text\": T}.\n"
             "\n"
             "  nibble tokenize models/pemberley-4m --text 'It is a truth'\n"
             "  nibble tokenize models/pemberley-4m --decode --text '1 2 3'\n",

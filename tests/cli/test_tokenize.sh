@@ -32,6 +32,12 @@ same "text" "0 1434 369 262 1934" "$NIBBLE" tokenize $model --text 'It is a trut
 same "no special" "1434 369" "$NIBBLE" tokenize $model --no-special --text 'It is'
 same "the file itself" "0 1434 369" "$NIBBLE" tokenize $model/tokenizer.json --text 'It is'
 same "pieces" "$(printf '0\t<|begin_of_text|>\n1434\tIt\n369\t\304\240is')" "$NIBBLE" tokenize $model -v --text 'It is'
+same "tokenizer.model" "1 372 578 1068 4" "$NIBBLE" tokenize tests/data/tokenizers/sp-bpe --text 'Hello<|user|>'
+same "tokenizer.model by its name" "1 372 578 1068" "$NIBBLE" tokenize tests/data/tokenizers/sp-bpe/tokenizer.model --text 'Hello'
+same "GGUF, SentencePiece" "1 372 578 1068" "$NIBBLE" tokenize tests/data/tokenizers/gguf-spm/vocab.gguf --text 'Hello'
+same "GGUF, decoded" "Hello" "$NIBBLE" tokenize tests/data/tokenizers/gguf-spm/vocab.gguf --decode --skip-special --text '1 372 578 1068'
+same "tiktoken" "1250 72 626 111" "$NIBBLE" tokenize tests/data/tokenizers/llama3-tiktoken --text 'Hello'
+same "vocab.json and merges.txt" "39 623 78" "$NIBBLE" tokenize tests/data/tokenizers/gpt2-files/vocab.json --text 'Hello'
 same "decode" "<|begin_of_text|>It is" "$NIBBLE" tokenize $model --decode --text '0 1434, [369]'
 same "decode without special" "It is" "$NIBBLE" tokenize $model --decode --skip-special --text '0 1434 369'
 same "decode, JSON" '{"text":"It is"}' "$NIBBLE" tokenize $model --decode --json --text '1434 369'
@@ -64,8 +70,8 @@ same "TK-10 zero byte, raw" "68 192 69" "$NIBBLE" tokenize $model --raw --no-spe
 refused "TK-01 absent" 3 tok.missing "$NIBBLE" tokenize tests/data/models/llama --text a
 printf '{"model":' >"$TMP/broken.json"
 refused "TK-01 bad JSON" 4 tok.json "$NIBBLE" tokenize "$TMP/broken.json" --text a
-printf '{"model":{"type":"Unigram","vocab":[]}}' >"$TMP/unigram.json"
-refused "TK-02 model kind" 5 tok.model "$NIBBLE" tokenize "$TMP/unigram.json" --text a
+printf '{"model":{"type":"Foo","vocab":[]}}' >"$TMP/foo.json"
+refused "TK-02 model kind" 5 tok.unsupported "$NIBBLE" tokenize "$TMP/foo.json" --text a
 refused "no such file" 3 io.not_found "$NIBBLE" tokenize "$TMP/nothing" --text a
 refused "no model" 2 arg "$NIBBLE" tokenize --text a
 refused "two inputs" 2 arg "$NIBBLE" tokenize $model --text a --file "$TMP/text"
