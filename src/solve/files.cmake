@@ -1,5 +1,5 @@
 nb_floor(solve
-  FILES linalg.c solve_rtn.c solve_awq.c
+  FILES linalg.c chol.c solve_rtn.c solve_awq.c solve_gptq.c
   DEPS tensor base
   LIBS m)
 if(OPENBLAS_FOUND)

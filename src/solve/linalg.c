@@ -38,6 +38,31 @@ void nb_gemm_tn(size_t m, size_t n, size_t k, const float *a, size_t lda, const 
     gemm(CblasTrans, CblasNoTrans, m, n, k, a, lda, b, ldb, c, ldc);
 }
 
+void nb_gemm_sub_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+{
+    pthread_once(&once, one_thread);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, -1.0f, a, (blasint)lda, b, (blasint)ldb,
+                1.0f, c, (blasint)ldc);
+}
+
+static void dgemm_sub(enum CBLAS_TRANSPOSE tb, size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb,
+                      double *c, size_t ldc)
+{
+    pthread_once(&once, one_thread);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, tb, (blasint)m, (blasint)n, (blasint)k, -1.0, a, (blasint)lda, b, (blasint)ldb, 1.0, c,
+                (blasint)ldc);
+}
+
+void nb_dgemm_sub_nn(size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb, double *c, size_t ldc)
+{
+    dgemm_sub(CblasNoTrans, m, n, k, a, lda, b, ldb, c, ldc);
+}
+
+void nb_dgemm_sub_nt(size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb, double *c, size_t ldc)
+{
+    dgemm_sub(CblasTrans, m, n, k, a, lda, b, ldb, c, ldc);
+}
+
 #else
 
 /* One row of c: the inner loop runs over outputs, so that it vectorises without reordering a sum. */
@@ -69,6 +94,33 @@ void nb_gemm_tn(size_t m, size_t n, size_t k, const float *a, size_t lda, const 
 {
     for (size_t i = 0; i < m; i++)
         row_nn(n, k, a + i, lda, b, ldb, c + i * ldc);
+}
+
+void nb_gemm_sub_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t l = 0; l < k; l++)
+            for (size_t j = 0; j < n; j++)
+                c[i * ldc + j] -= a[i * lda + l] * b[l * ldb + j];
+}
+
+void nb_dgemm_sub_nn(size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb, double *c, size_t ldc)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t l = 0; l < k; l++)
+            for (size_t j = 0; j < n; j++)
+                c[i * ldc + j] -= a[i * lda + l] * b[l * ldb + j];
+}
+
+void nb_dgemm_sub_nt(size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb, double *c, size_t ldc)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++) {
+            double s = 0;
+            for (size_t l = 0; l < k; l++)
+                s += a[i * lda + l] * b[j * ldb + l];
+            c[i * ldc + j] -= s;
+        }
 }
 #endif
 
@@ -156,6 +208,16 @@ void nb_gram_mean(const nb_gram *g, float *out)
         for (size_t j = i; j < k; j++)
             out[i * k + j] = out[j * k + i] = (float)(g->sum[i * k + j] / n);
     }
+}
+
+void nb_gram_finish(nb_gram *g)
+{
+    const size_t k = g->k;
+    const double n = g->tokens ? (double)g->tokens : 1.0;
+
+    for (size_t i = 0; i < k; i++)
+        for (size_t j = i; j < k; j++)
+            g->sum[i * k + j] = g->sum[j * k + i] = g->sum[i * k + j] / n;
 }
 
 /* ---- output error ---- */

@@ -1,4 +1,4 @@
-/* linalg.h - the few matrix products of the solvers, row-major float32. linalg.c is the only includer of CBLAS.
+/* linalg.h - the few matrix products of the solvers, row-major. linalg.c is the only includer of CBLAS.
  *
  * Every call runs in the calling thread: OpenBLAS is kept at one thread, the solvers split outputs with nb_parallel_for.
  * Without OpenBLAS plain loops do the same work. Pointers of one call must not overlap. Any thread may call. */
@@ -16,6 +16,11 @@ void nb_gemm_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const 
 void nb_gemm_nt(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
 /* c[m][n] = a[k][m]ᵀ b[k][n] */
 void nb_gemm_tn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
+
+/* c[m][n] -= a[m][k] b[k][n], in float32 and in float64; the last one with b[n][k]ᵀ. */
+void nb_gemm_sub_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
+void nb_dgemm_sub_nn(size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb, double *c, size_t ldc);
+void nb_dgemm_sub_nt(size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb, double *c, size_t ldc);
 
 /* Sum of a[i] * b[i] in float64, in a fixed order of eight lanes. */
 double nb_dot64(const float *a, const float *b, size_t n);
@@ -38,5 +43,7 @@ void nb_gram_clear(nb_gram *g); /* a zeroed one is fine */
 nb_status nb_gram_add(nb_gram *g, nb_pool *pool, const float *x, size_t ldx, size_t m, nb_err *err);
 /* out[k][k] = sum / tokens. */
 void nb_gram_mean(const nb_gram *g, float *out);
+/* The same in place, in float64; g->sum is then the mean and no more rows can be added. */
+void nb_gram_finish(nb_gram *g);
 
 #endif

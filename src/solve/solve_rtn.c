@@ -3,32 +3,8 @@
 
 #include <math.h>
 
-#include "base/bits.h"
 #include "base/mem.h"
-
-/* Round half to even without a call: adding 1.5 * 2^23 leaves no fraction bits. The clamp keeps the sum in range; codes
- * are clamped to 0..255 afterwards, so it never shows. Every ternary keeps NaN. */
-static inline float rne(float x)
-{
-    const float lim = 4194304.0f, magic = 12582912.0f;
-
-    x = x < -lim ? -lim : x;
-    x = x > lim ? lim : x;
-    return (x + magic) - magic;
-}
-
-static inline float clamp(float x, float lo, float hi)
-{
-    x = x < lo ? lo : x;
-    return x > hi ? hi : x;
-}
-
-static float stored(float s, nb_dtype t)
-{
-    if (t == NB_DT_F16)
-        return nb_f16_to_f32(nb_f32_to_f16(s));
-    return t == NB_DT_BF16 ? nb_bf16_to_f32(nb_f32_to_bf16(s)) : s;
-}
+#include "solve/round.h"
 
 void nb_grid_fit(const nb_grid *grid, float lo, float hi, float *s, float *z)
 {
@@ -41,9 +17,9 @@ void nb_grid_fit(const nb_grid *grid, float lo, float hi, float *s, float *z)
     } else {
         const float range = hi - lo;
         *s = (range < 1e-5f ? 1e-5f : range) / maxq;
-        *z = clamp(-rne(lo / *s), 0.0f, maxq);
+        *z = nb_clampf(-nb_rne(lo / *s), 0.0f, maxq);
     }
-    *s = stored(*s, grid->stored);
+    *s = nb_stored_f32(*s, grid->stored);
 }
 
 void nb_grid_round(const nb_grid *grid, const float *restrict w, size_t n, float s, float z, float *restrict out)
@@ -51,7 +27,7 @@ void nb_grid_round(const nb_grid *grid, const float *restrict w, size_t n, float
     const float maxq = nb_grid_max(grid);
 
     for (size_t i = 0; i < n; i++)
-        out[i] = (clamp(rne(w[i] / s) + z, 0.0f, maxq) - z) * s;
+        out[i] = (nb_clampf(nb_rne(w[i] / s) + z, 0.0f, maxq) - z) * s;
 }
 
 enum { TILE = 64, LANES = 16 };
@@ -175,10 +151,20 @@ static void final_rows(void *user, size_t begin, size_t end, int thread)
             q->scales[r * q->n_groups + j] = s;
             q->zeros[r * q->n_groups + j] = (uint8_t)z;
             for (size_t i = 0; i < q->g; i++) {
-                const float v = clamp(rne(w[i] / s) + z, 0.0f, maxq);
+                const float v = nb_clampf(nb_rne(w[i] / s) + z, 0.0f, maxq);
                 code[i] = v == v ? (uint8_t)v : 0; /* the scale of such a group is refused below */
             }
         }
+}
+
+nb_status nb_rtn_scales_ok(const nb_qlin *q, nb_err *err)
+{
+    for (size_t i = 0; i < q->n * q->n_groups; i++)
+        if (!(q->scales[i] > 0.0f) || !isfinite(q->scales[i]))
+            return nb_fail(err, NB_ENUMERIC, "num.scale_range", "",
+                           "the scale of output %zu, group %zu becomes %g in %s; store scales in a wider type (--scale-dtype bf16)",
+                           i / q->n_groups, i % q->n_groups, (double)q->scales[i], nb_dtype_info(q->scale_dtype)->name);
+    return NB_OK;
 }
 
 nb_status nb_rtn_quantize(nb_pool *pool, const nb_grid *grid, const float *w, nb_qlin *q, nb_err *err)
@@ -187,12 +173,7 @@ nb_status nb_rtn_quantize(nb_pool *pool, const nb_grid *grid, const float *w, nb
     struct final_ctx c = { .grid = &own, .w = w, .q = q };
 
     nb_parallel_for(pool, q->n, 16, final_rows, &c);
-    for (size_t i = 0; i < q->n * q->n_groups; i++)
-        if (!(q->scales[i] > 0.0f) || !isfinite(q->scales[i]))
-            return nb_fail(err, NB_ENUMERIC, "num.scale_range", "",
-                           "the scale of output %zu, group %zu becomes %g in %s; store scales in a wider type (--scale-dtype bf16)",
-                           i / q->n_groups, i % q->n_groups, (double)q->scales[i], nb_dtype_info(q->scale_dtype)->name);
-    return NB_OK;
+    return nb_rtn_scales_ok(q, err);
 }
 
 nb_status nb_rtn_finite(const float *w, size_t n, nb_err *err)

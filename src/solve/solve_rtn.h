@@ -44,6 +44,9 @@ void nb_rtn_pseudo(nb_pool *pool, const nb_grid *grid, const float *w, const flo
  * rounding of the scale decides to which side they fall. NB_ENUMERIC "num.scale_range" when a scale becomes 0 or Inf. */
 nb_status nb_rtn_quantize(nb_pool *pool, const nb_grid *grid, const float *w, nb_qlin *q, nb_err *err);
 
+/* NB_ENUMERIC "num.scale_range" naming the first scale that is 0, infinite or NaN. */
+nb_status nb_rtn_scales_ok(const nb_qlin *q, nb_err *err);
+
 /* NB_ENUMERIC "num.nonfinite_weight" naming the first NaN or Inf and their count; NB_OK when all n values are finite. */
 nb_status nb_rtn_finite(const float *w, size_t n, nb_err *err);
 
