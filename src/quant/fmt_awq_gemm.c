@@ -170,6 +170,43 @@ static inline void unpack8x8(const uint32_t *w, size_t stride, uint8_t *out, siz
         nb_put_le64(out + byte_out[i] * pitch, v[i]);
 }
 
+/* unpack_tile for TILE_K inputs: eight transposes side by side, which a compiler turns into vectors, and whole cache lines out. */
+static void unpack_full_tile(const unsigned char *src, size_t row_bytes, size_t nw, uint8_t *out, size_t pitch)
+{
+    uint32_t buf[TILE_W][8][TILE_K / 8]; /* word, input within eight, eight */
+    uint64_t v[8][TILE_K / 8];
+
+    for (size_t k = 0; k < TILE_K; k++)
+        for (size_t j = 0; j < nw; j++)
+            buf[j][k % 8][k / 8] = nb_le32(src + k * row_bytes + 4 * j);
+    for (size_t j = 0; j < nw; j++) {
+        for (size_t i = 0; i < 8; i++)
+            for (size_t b = 0; b < TILE_K / 8; b++)
+                v[i][b] = spread(buf[j][i][b]);
+        for (size_t i = 0; i < 8; i += 2)
+            for (size_t b = 0; b < TILE_K / 8; b++) {
+                const uint64_t t = (v[i][b] >> 8 ^ v[i + 1][b]) & 0x00ff00ff00ff00ffu;
+                v[i + 1][b] ^= t;
+                v[i][b] ^= t << 8;
+            }
+        for (size_t i = 0; i < 8; i += i % 4 == 1 ? 3 : 1)
+            for (size_t b = 0; b < TILE_K / 8; b++) {
+                const uint64_t t = (v[i][b] >> 16 ^ v[i + 2][b]) & 0x0000ffff0000ffffu;
+                v[i + 2][b] ^= t;
+                v[i][b] ^= t << 16;
+            }
+        for (size_t i = 0; i < 4; i++)
+            for (size_t b = 0; b < TILE_K / 8; b++) {
+                const uint64_t t = (v[i][b] >> 32 ^ v[i + 4][b]) & 0x00000000ffffffffu;
+                v[i + 4][b] ^= t;
+                v[i][b] ^= t << 32;
+            }
+        for (size_t i = 0; i < 8; i++)
+            for (size_t b = 0; b < TILE_K / 8; b++)
+                nb_put_le64(out + (PER_WORD * j + byte_out[i]) * pitch + 8 * b, v[i][b]);
+    }
+}
+
 /* Codes of words [0, nw) and inputs [0, nk): src points at the first word, row_bytes apart; out[8*nw rows][pitch]. */
 static void unpack_tile(const unsigned char *src, size_t row_bytes, size_t nw, size_t nk, uint8_t *out, size_t pitch)
 {
@@ -200,7 +237,12 @@ static void unpack_matrix(const nb_tensor *t, size_t w0, size_t nw, uint8_t *out
         const size_t nk = rows - k < TILE_K ? rows - k : TILE_K;
         for (size_t j = 0; j < nw; j += TILE_W) {
             const size_t w = nw - j < TILE_W ? nw - j : TILE_W;
-            unpack_tile(t->data + k * row_bytes + 4 * (w0 + j), row_bytes, w, nk, out + PER_WORD * j * rows + k, rows);
+            const unsigned char *src = t->data + k * row_bytes + 4 * (w0 + j);
+            uint8_t *to = out + PER_WORD * j * rows + k;
+            if (nk == TILE_K)
+                unpack_full_tile(src, row_bytes, w, to, rows);
+            else
+                unpack_tile(src, row_bytes, w, nk, to, rows);
         }
     }
 }

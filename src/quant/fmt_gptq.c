@@ -241,6 +241,41 @@ static uint8_t pack_columns(nb_packing p, const nb_qlin *q, const uint8_t *in, s
     return seen;
 }
 
+/* pack_columns for four bits and COLS columns: 64 inputs at a time, so that whole cache lines come in and go out. */
+static uint8_t pack_nibbles(const nb_qlin *q, const uint8_t *in, size_t n0, size_t n, unsigned char *out)
+{
+    enum { WORDS = 8 };
+    const size_t full = q->k / (8 * WORDS) * (8 * WORDS);
+    uint32_t tile[WORDS][COLS];
+    uint64_t seen = 0;
+
+    for (size_t k = 0; k < full; k += 8 * WORDS) {
+        for (size_t c = 0; c < COLS; c++)
+            for (size_t r = 0; r < WORDS; r++) {
+                uint64_t v = nb_le64(in + c * q->k + k + 8 * r);
+                seen |= v;
+                v = (v | v >> 4) & 0x00ff00ff00ff00ffu;
+                v = (v | v >> 8) & 0x0000ffff0000ffffu;
+                tile[r][c] = (uint32_t)(v | v >> 16);
+            }
+        for (size_t r = 0; r < WORDS; r++)
+            for (size_t c = 0; c < COLS; c++)
+                nb_put_le32(out + ((k / 8 + r) * n + n0 + c) * 4, tile[r][c]);
+    }
+    for (size_t k = full; k < q->k; k += 8)
+        for (size_t c = 0; c < COLS; c++) {
+            uint32_t w = 0;
+            for (size_t i = 0; i < 8; i++) {
+                seen |= in[c * q->k + k + i];
+                w |= (in[c * q->k + k + i] & 15u) << 4 * i;
+            }
+            nb_put_le32(out + (k / 8 * n + n0 + c) * 4, w);
+        }
+    seen |= seen >> 32;
+    seen |= seen >> 16;
+    return (uint8_t)(seen | seen >> 8);
+}
+
 /* Zero points, in v1 minus one. Returns how many are 0 there, which v1 cannot hold. */
 static size_t pack_zeros(nb_packing p, bool minus, const nb_qlin *q, size_t n0, size_t n, unsigned char *out, uint8_t *seen)
 {
@@ -281,8 +316,12 @@ static nb_status pack_as(const nb_format *f, const nb_qlin *q, size_t n0, size_t
         return nb_fail(err, NB_EFORMAT, "qt.shape", "SHP-009", "%zux%zu does not fill whole words at %u bits.", q->k, n, q->bits);
     if (q->k % q->g) /* most loaders reject a short last group (formats 3.10) */
         return nb_fail(err, NB_EFORMAT, "cfg.group_size", "SHP-004", "%zu inputs are not a multiple of group size %zu.", q->k, q->g);
-    for (size_t o = 0; o < q->n; o += COLS)
-        seen |= pack_columns(p, q, q->codes + o * q->k, n0 + o, q->n - o < COLS ? q->n - o : COLS, n, out[P_QWEIGHT]);
+    for (size_t o = 0; o < q->n; o += COLS) {
+        const uint8_t *codes = q->codes + o * q->k;
+        const size_t nc = q->n - o < COLS ? q->n - o : COLS;
+        seen |= q->bits == 4 && nc == COLS ? pack_nibbles(q, codes, n0 + o, n, out[P_QWEIGHT])
+                                           : pack_columns(p, q, codes, n0 + o, nc, n, out[P_QWEIGHT]);
+    }
     n_zero = pack_zeros(p, f == &nb_fmt_gptq, q, n0, n, out[P_QZEROS], &seen);
     if (seen >> q->bits)
         return nb_fail(err, NB_EARG, "arg.codes", "", "codes or zero points above %u do not fit %u bits", (1u << q->bits) - 1, q->bits);
