@@ -146,7 +146,8 @@ static nb_status need_linear(const names_job *j, const char *name, size_t want_n
     if (w && !any_packed(j->c->store, name)) {
         if (w->rank != 2)
             return nb_rule_hit(j->c->report, j->err, "SHP-015", w->file, name, "weight has %u dimensions, expected 2.", w->rank);
-        if ((rc = check_size(j, w->file, name, w->shape[0], w->shape[1], want_n, want_k)) != NB_OK)
+        const size_t n = body && j->c->cfg.transposed ? want_k : want_n, k = body && j->c->cfg.transposed ? want_n : want_k;
+        if ((rc = check_size(j, w->file, name, w->shape[0], w->shape[1], n, k)) != NB_OK)
             return rc;
         return body ? check_excluded(j, w, name) : NB_OK;
     }
@@ -194,12 +195,14 @@ static nb_status check_layer(const names_job *j, size_t layer)
 
     for (int v = 0; v < NB_VEC_COUNT; v++) {
         const size_t size = nb_plan_vec_size(p, (nb_vec)v), parts = nb_plan_vec_parts(p, (nb_vec)v);
+        const bool rows = p->cfg->qk == NB_QK_PER_HEAD && parts == 1 && (v == NB_VEC_QN || v == NB_VEC_KN); /* a row a head */
         for (size_t i = 0; rc == NB_OK && size > 0 && i < parts; i++)
-            rc = need_plain(j, nb_plan_vec_part(p, layer, (nb_vec)v, i, name, sizeof name), 0, size / parts);
+            rc = need_plain(j, nb_plan_vec_part(p, layer, (nb_vec)v, i, name, sizeof name), rows ? size / p->cfg->head_dim : 0,
+                            rows ? p->cfg->head_dim : size / parts);
     }
     for (size_t i = 0; rc == NB_OK && i < p->n_ops; i++) {
         const nb_op *op = &p->ops[i];
-        if (op->kind != NB_OP_LINEAR)
+        if (op->kind != NB_OP_LINEAR || !nb_plan_runs(p, op, layer))
             continue;
         for (size_t r = 0; rc == NB_OK && r < 3 && op->roles[r] != NB_ROLE_NONE; r++) {
             size_t n, k;
@@ -212,9 +215,16 @@ static nb_status check_layer(const names_job *j, size_t layer)
     return rc;
 }
 
-/* Tensors that programs write and nobody reads (models 4). */
-static bool ignored(const nb_tensor *t, size_t n_layers)
+/* Experts and their routers, under whatever names: the model finds them itself. */
+static bool of_experts(const nb_tensor *t, const nb_plan *p)
 {
+    return p->cfg->moe.sparse && (strstr(t->name, ".mlp.") || strstr(t->name, ".block_sparse_moe.") || strstr(t->name, ".shared_mlp."));
+}
+
+/* Tensors that programs write and nobody reads (models 4). */
+static bool ignored(const nb_tensor *t, const nb_plan *p)
+{
+    const size_t n_layers = p->cfg->n_layers;
     static const char *const ends[] = { ".rotary_emb.inv_freq", ".attn.bias", ".masked_bias", ".k_scale", ".v_scale" };
     const char *at = strstr(t->name, "layers.");
 
@@ -238,7 +248,7 @@ static nb_status check_unknown(const names_job *j)
         char module[256];
         const char *dot = strrchr(t->name, '.');
         uint64_t one;
-        if (nb_strmap_get(j->used, t->name, t->name_len, &one) || ignored(t, j->c->cfg.n_layers))
+        if (nb_strmap_get(j->used, t->name, t->name_len, &one) || ignored(t, &j->c->plan) || of_experts(t, &j->c->plan))
             continue;
         if (dot && (size_t)(dot - t->name) < sizeof module) { /* parts of a broken linear are told elsewhere */
             snprintf(module, sizeof module, "%.*s", (int)(dot - t->name), t->name);
@@ -254,10 +264,40 @@ static nb_status check_unknown(const names_job *j)
                        nb_esc(text, sizeof text, first->name, first->name_len));
 }
 
+/* Embedding, positions, final norm, projections. */
+static nb_status check_top(const names_job *j)
+{
+    const nb_config *c = &j->c->cfg;
+    const char *prefix = j->c->plan.prefix, *norm = c->names->norm ? c->names->norm : "norm";
+    char name[320];
+    nb_status rc = NB_OK;
+
+    snprintf(name, sizeof name, "%s%s.weight", prefix, c->names->embed ? c->names->embed : "embed_tokens");
+    if (!c->tie_embeddings || nb_store_find(j->c->store, name) || !j->c->plan.head[0]) /* else only the head is stored */
+        rc = need_plain(j, name, c->vocab, c->embed_dim);
+    snprintf(name, sizeof name, "%s%s.weight", prefix, norm);
+    if (rc == NB_OK && c->final_norm && c->norm != NB_NORM_LN_0)
+        rc = need_plain(j, name, 0, c->d_model);
+    snprintf(name, sizeof name, "%s%s.bias", prefix, norm);
+    if (rc == NB_OK && c->final_norm && (c->norm == NB_NORM_LN || c->norm == NB_NORM_LN1))
+        rc = need_plain(j, name, 0, c->d_model);
+    if (rc == NB_OK && c->learned_pos) {
+        snprintf(name, sizeof name, "%s%s.weight", prefix, c->names->positions);
+        rc = need_plain(j, name, c->context + c->pos_offset, c->d_model);
+    }
+    if (rc == NB_OK && c->embed_dim != c->d_model) {
+        snprintf(name, sizeof name, "%sproject_in", prefix);
+        rc = need_linear(j, name, c->d_model, c->embed_dim, false);
+        snprintf(name, sizeof name, "%sproject_out", prefix);
+        if (rc == NB_OK)
+            rc = need_linear(j, name, c->embed_dim, c->d_model, false);
+    }
+    return rc;
+}
+
 nb_status nb_check_names(nb_checker *c, nb_err *err)
 {
     names_job j = { .c = c, .err = err };
-    char name[320];
     nb_status rc;
 
     if (!c->has_plan)
@@ -265,18 +305,11 @@ nb_status nb_check_names(nb_checker *c, nb_err *err)
     j.used = nb_strmap_new(c->store->n_tensors);
     if (!j.used)
         return nb_enomem(err, "the list of used tensors");
-    snprintf(name, sizeof name, "%sembed_tokens.weight", c->plan.prefix);
-    if (c->cfg.tie_embeddings && !nb_store_find(c->store, name) && c->plan.head[0]) /* only the head is stored */
-        rc = NB_OK;
-    else
-        rc = need_plain(&j, name, c->cfg.vocab, c->cfg.d_model);
+    rc = check_top(&j);
     for (size_t l = 0; rc == NB_OK && l < c->cfg.n_layers; l++)
         rc = check_layer(&j, l);
-    snprintf(name, sizeof name, "%snorm.weight", c->plan.prefix);
-    if (rc == NB_OK)
-        rc = need_plain(&j, name, 0, c->cfg.d_model);
     if (rc == NB_OK && c->plan.head[0])
-        rc = need_linear(&j, c->plan.head, c->cfg.vocab, c->cfg.d_model, false);
+        rc = need_linear(&j, c->plan.head, c->cfg.vocab, c->cfg.embed_dim, false);
     if (rc == NB_OK)
         rc = check_unknown(&j);
     nb_strmap_free(j.used);

@@ -34,6 +34,7 @@ typedef enum nb_vec {
     NB_VEC_N2_BIAS,
     NB_VEC_QN_BIAS,
     NB_VEC_KN_BIAS,
+    NB_VEC_SINKS,     /* a logit for each head that joins the softmax */
     NB_VEC_ACT_SCALE, /* what AutoAWQ divides the activation of a plain MLP by; optional */
     NB_VEC_COUNT,
     NB_VEC_NONE = NB_VEC_COUNT /* a norm without parameters */
@@ -51,12 +52,14 @@ typedef enum nb_bias_rule { NB_BIAS_NO, NB_BIAS_YES, NB_BIAS_CONFIG } nb_bias_ru
 
 /* Which layers are limited to the sliding window when there is one. */
 typedef enum nb_window_rule {
-    NB_WINDOW_NONE,    /* never                                                      */
-    NB_WINDOW_ALL,     /* every layer                                                */
-    NB_WINDOW_UPPER,   /* layers from max_window_layers on, if use_sliding_window    */
-    NB_WINDOW_EVEN,    /* even layers                                                */
-    NB_WINDOW_PATTERN, /* all but the last of every `pattern` (sliding_window_pattern) */
-    NB_WINDOW_NO_ROPE  /* layers without rope, if use_sliding_window                 */
+    NB_WINDOW_NONE,      /* never                                                      */
+    NB_WINDOW_ALL,       /* every layer                                                */
+    NB_WINDOW_UPPER,     /* layers from max_window_layers on, if use_sliding_window    */
+    NB_WINDOW_FLAG,      /* every layer, if use_sliding_window                         */
+    NB_WINDOW_QWEN2_MOE, /* even layers below max_window_layers, if use_sliding_window */
+    NB_WINDOW_EVEN,      /* even layers                                                */
+    NB_WINDOW_PATTERN,   /* all but the last of every `pattern` (sliding_window_pattern) */
+    NB_WINDOW_NO_ROPE    /* layers without rope, if use_sliding_window                 */
 } nb_window_rule;
 
 /* Which layers are rotated, and how. */
@@ -90,6 +93,37 @@ typedef enum nb_act_kind {
     NB_ACT_RELU2 /* relu(x)^2 */
 } nb_act_kind;
 
+/* How a token's experts are chosen and weighted: spec models 7.1 to 7.7. */
+typedef enum nb_router {
+    NB_ROUTE_NONE,
+    NB_ROUTE_SOFTMAX, /* best of the softmax over all                           */
+    NB_ROUTE_TOP,     /* softmax over the best                                  */
+    NB_ROUTE_GREEDY,  /* as SOFTMAX, scaled; or within groups by their best one */
+    NB_ROUTE_SIGMOID, /* sigmoids with a correction, within groups              */
+    NB_ROUTE_MIXER    /* two, each of a softmax over what is close to it        */
+} nb_router;
+typedef enum nb_shared_kind {
+    NB_SHARED_NONE,
+    NB_SHARED_COUNT, /* n_shared_experts of the experts' size     */
+    NB_SHARED_GATED, /* shared_expert_intermediate_size, with a gate */
+    NB_SHARED_SIZE   /* shared_intermediate_size                  */
+} nb_shared_kind;
+
+/* Experts, with what holds when a key is absent. */
+typedef struct nb_moe_row {
+    nb_router router;
+    size_t n_active;
+    bool own_size;       /* moe_intermediate_size, not intermediate_size */
+    nb_bias_rule renorm; /* CONFIG: norm_topk_prob                       */
+    bool renorm_on;
+    bool by_step;  /* mlp_only_layers, decoder_sparse_step            */
+    bool by_first; /* dense below first_k_dense_replace              */
+    size_t first, n_groups, top_groups, n_shared;
+    double scale;
+    nb_shared_kind shared;
+    bool clamped; /* experts of gpt_oss: spec models 6 */
+} nb_moe_row;
+
 /* What differs in kind, not in a value. */
 typedef enum nb_quirk {
     NB_Q_GRANITE = 1 << 0,        /* embedding_multiplier, residual_multiplier, logits_scaling, attention_multiplier  */
@@ -108,7 +142,9 @@ typedef enum nb_quirk {
     NB_Q_OPT = 1 << 13,           /* do_layer_norm_before, word_embed_proj_dim, positions from row 2 on                */
     NB_Q_FALCON = 1 << 14,        /* spec models 5.8                                                                   */
     NB_Q_ROPE_ALPHA = 1 << 15,    /* dynamic rope with alpha                                                           */
-    NB_Q_YARN_LONG = 1 << 16      /* yarn means longrope                                                               */
+    NB_Q_YARN_LONG = 1 << 16,     /* yarn means longrope */
+    NB_Q_OSS = 1 << 17,           /* yarn when no key says how to rotate */
+    NB_Q_MSCALE = 1 << 18         /* short_mscale, long_mscale */
 } nb_quirk;
 
 typedef struct nb_arch {
@@ -140,6 +176,7 @@ typedef struct nb_arch {
     size_t pattern;     /* sliding_window_pattern when absent */
     bool layer_types;   /* a layer_types list overrides the window rule  */
     unsigned quirks;
+    nb_moe_row moe;
     const nb_names *names;
 } nb_arch;
 

@@ -1,4 +1,5 @@
 /* bind.c - plan + store -> packed weights, stripe by stripe, each matrix by the threads that will read it. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,29 +19,66 @@ typedef struct pack_job {
     nb_err *errs; /* [threads] */
 } pack_job;
 
+/* Rows of a part that lies scattered in its tensor. */
+static bool strided_rows(const pack_job *j, const nb_source *s, size_t n0, size_t rows, float *out, nb_err *err)
+{
+    float part[2 * STRIPE];
+
+    if (s->cs == 1) {
+        for (size_t r = 0; r < rows; r++)
+            if (nb_store_read_f32(j->m->store, s->w, s->at + (n0 + r) * s->rs, s->k, out + r * s->k, err) != NB_OK)
+                return false;
+        return true;
+    }
+    for (size_t i = 0; i < s->k; i++) { /* turned: rows are rs (1 or 2) apart */
+        if (nb_store_read_f32(j->m->store, s->w, s->at + n0 * s->rs + i * s->cs, (rows - 1) * s->rs + 1, part, err) != NB_OK)
+            return false;
+        for (size_t r = 0; r < rows; r++)
+            out[r * s->k + i] = part[r * s->rs];
+    }
+    return true;
+}
+
+/* Rows of MXFP4 blocks as `type`, F32 or BF16: 32 codes of 4 bits and a power of two each. */
+static void mx_rows(const nb_source *s, nb_dtype type, size_t n0, size_t rows, void *out)
+{
+    static const float values[16] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6 };
+    const size_t n_blocks = s->k / 32, es = nb_dtype_info(type)->bits / 8;
+    unsigned char *to = out;
+
+    for (size_t r = 0; r < rows; r++) {
+        const uint64_t row = s->at + (n0 + r) * s->rs;
+        for (size_t b = 0; b < n_blocks; b++, to += 32 * es) {
+            const unsigned char *codes = s->mx->data + (row * n_blocks + b) * 16;
+            const int exponent = s->mx_scales->data[row * n_blocks + b];
+            float v[32];
+            for (size_t i = 0; i < 32; i++)
+                v[i] = exponent == 255 ? NAN : ldexpf(values[i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15], exponent - 127);
+            nb_from_f32(to, v, type, 32);
+        }
+    }
+}
+
 /* Rows [n0, n0 + rows) of a dense part as the packed type; scratch holds STRIPE * k floats. */
 static const void *dense_rows(const pack_job *j, const nb_source *s, nb_dtype type, size_t n0, size_t rows, float *scratch, nb_err *err)
 {
     const size_t es = nb_dtype_info(type)->bits / 8;
     const nb_tensor *t = s->w;
+    const bool whole = s->rs == 0 || (s->cs == 1 && s->rs == s->k);
 
-    if (s->transposed) {
-        for (size_t i = 0; i < s->k; i++) {
-            float part[STRIPE];
-            if (nb_store_read_f32(j->m->store, t, (uint64_t)i * s->n + n0, rows, part, err) != NB_OK)
-                return NULL;
-            for (size_t r = 0; r < rows; r++)
-                scratch[r * s->k + i] = part[r];
-        }
+    if (s->mx) {
+        mx_rows(s, type, n0, rows, scratch);
         return scratch;
     }
+    if (!whole)
+        return strided_rows(j, s, n0, rows, scratch, err) ? scratch : NULL;
     if (t->data && t->dtype == type) {
-        const unsigned char *p = t->data + n0 * s->k * es;
+        const unsigned char *p = t->data + (s->at + n0 * s->k) * es;
         if ((uintptr_t)p % es == 0)
             return p;
         return memcpy(scratch, p, rows * s->k * es);
     }
-    if (nb_store_read_f32(j->m->store, t, (uint64_t)n0 * s->k, (uint64_t)rows * s->k, scratch, err) != NB_OK)
+    if (nb_store_read_f32(j->m->store, t, s->at + (uint64_t)n0 * s->k, (uint64_t)rows * s->k, scratch, err) != NB_OK)
         return NULL;
     return scratch; /* type is F32 whenever the stored one is not used */
 }
@@ -149,9 +187,13 @@ static nb_status pack_bias(nb_model *m, nb_fused *f, const nb_source *src, size_
             f->bias = nb_arena_calloc(mem, f->n_strips * NB_STRIP, sizeof *f->bias);
         if (!f->bias)
             return nb_enomem(err, "a bias");
-        rc = nb_store_read_f32(m->store, src[i].bias, 0, src[i].n, f->bias + f->part_row[i], err);
+        const size_t step = src[i].bias_step ? (size_t)src[i].bias_step : 1, span = (src[i].n - 1) * step + 1;
+        float *b = step > 1 ? nb_arena_calloc(mem, span, sizeof *b) : f->bias + f->part_row[i];
+        rc = b ? nb_store_read_f32(m->store, src[i].bias, src[i].bias_at, span, b, err) : nb_enomem(err, "a bias");
         if (rc != NB_OK)
             return rc;
+        for (size_t r = 0; step > 1 && r < src[i].n; r++)
+            f->bias[f->part_row[i] + r] = b[r * step];
     }
     return NB_OK;
 }
@@ -178,29 +220,94 @@ static nb_status pack_op(nb_model *m, nb_fused *f, const nb_source *src, size_t 
     if (rc == NB_OK)
         rc = pack_bias(m, f, src, n_parts, mem, err);
     for (size_t i = 0; i < n_parts && !m->lazy; i++)
-        drop_source(m->store, &src[i]);
+        if (src[i].rs == 0) /* else other parts lie in the same tensor */
+            drop_source(m->store, &src[i]);
     return rc;
 }
 
 /* ---- layers --------------------------------------------------------------------------------------------------- */
 
-/* The linear ops of a layer with their sources. */
+/* The matrices of a layer, or of the top, with their sources. */
+typedef struct pack_item {
+    nb_fused *f; /* NULL while only checking */
+    nb_source src[3];
+    size_t n_parts;
+} pack_item;
 typedef struct layer_plan {
-    nb_source src[NB_ROLE_COUNT][3];
-    size_t n_parts[NB_ROLE_COUNT]; /* 0: no op begins with this role */
+    pack_item *items;
+    size_t n, cap;
 } layer_plan;
 
-static nb_status plan_layer(const nb_model *m, size_t layer, layer_plan *lp, nb_err *err)
+static void free_plan(layer_plan *lp)
+{
+    nb_free(lp->items);
+    *lp = (layer_plan){ 0 };
+}
+
+static nb_status add_item(layer_plan *lp, nb_fused *f, const nb_source *src, size_t n, nb_err *err)
+{
+    if (lp->n == lp->cap) {
+        const size_t cap = lp->cap ? 2 * lp->cap : 8;
+        pack_item *p = nb_realloc(lp->items, cap * sizeof *p);
+        if (!p)
+            return nb_enomem(err, "the plan of a layer");
+        lp->items = p;
+        lp->cap = cap;
+    }
+    lp->items[lp->n] = (pack_item){ .f = f, .n_parts = n };
+    memcpy(lp->items[lp->n++].src, src, n * sizeof *src);
+    return NB_OK;
+}
+
+/* Router, experts, shared expert and its gate. l NULL: check only. */
+static nb_status plan_moe(const nb_model *m, size_t layer, nb_layer *l, layer_plan *lp, nb_err *err)
+{
+    const size_t E = m->cfg.moe.n_experts, n = E + (m->cfg.moe.shared_ff > 0);
+    nb_ffn_source src;
+    nb_source one;
+    nb_status rc = nb_moe_router(&m->plan, m->store, layer, &one, err);
+
+    if (rc == NB_OK)
+        rc = add_item(lp, l ? &l->moe.router : NULL, &one, 1, err);
+    if (rc == NB_OK && l && !(l->moe.ffn = nb_arena_calloc(&l->mem, n, sizeof *l->moe.ffn)))
+        rc = nb_enomem(err, "the experts");
+    for (size_t e = 0; e < n && rc == NB_OK; e++) {
+        nb_ffn *f = l ? &l->moe.ffn[e] : NULL;
+        rc = nb_moe_ffn(&m->plan, m->store, m->scan, layer, e, &src, err);
+        if (rc == NB_OK)
+            rc = add_item(lp, f ? &f->gu : NULL, src.gu, src.n_gu, err);
+        if (rc == NB_OK)
+            rc = add_item(lp, f ? &f->down : NULL, &src.down, 1, err);
+        if (f) {
+            f->ff = e < E ? m->cfg.moe.ff : m->cfg.moe.shared_ff;
+            f->up_off = src.n_gu == 1 ? f->ff : (f->ff + NB_STRIP - 1) / NB_STRIP * NB_STRIP;
+        }
+    }
+    if (rc == NB_OK && m->cfg.moe.shared_ff > 0)
+        rc = nb_moe_gate(&m->plan, m->store, layer, &one, err);
+    if (rc == NB_OK && m->cfg.moe.shared_ff > 0 && one.w)
+        rc = add_item(lp, l ? &l->moe.gate : NULL, &one, 1, err);
+    return rc;
+}
+
+static nb_status plan_layer(const nb_model *m, size_t layer, nb_layer *l, layer_plan *lp, nb_err *err)
 {
     *lp = (layer_plan){ 0 };
     for (size_t i = 0; i < m->plan.n_ops; i++) {
         const nb_op *op = &m->plan.ops[i];
-        const nb_role r = op->roles[0];
-        nb_status rc;
+        nb_source src[3];
+        nb_status rc = NB_OK;
+        size_t n;
 
-        if (op->kind != NB_OP_LINEAR)
+        if (!nb_plan_runs(&m->plan, op, layer))
             continue;
-        rc = nb_source_op(&m->plan, m->store, m->scan, layer, op, lp->src[r], &lp->n_parts[r], err);
+        if (op->kind == NB_OP_LINEAR) {
+            rc = nb_source_op(&m->plan, m->store, m->scan, layer, op, src, &n, err);
+            if (rc == NB_OK)
+                rc = add_item(lp, l ? &l->ops[op->roles[0]] : NULL, src, n, err);
+        } else if (op->kind == NB_OP_MOE) {
+            rc = plan_moe(m, layer, l, lp, err);
+        }
         if (rc != NB_OK)
             return rc;
     }
@@ -266,18 +373,19 @@ static nb_status check_layers(const nb_model *m, const nb_host *host, nb_err *er
     size_t n_wide = 0;
 
     for (size_t l = 0; l < m->cfg.n_layers; l++) {
-        layer_plan lp;
+        layer_plan lp = { 0 };
         nb_status rc = NB_OK;
 
         for (int v = 0; v < NB_VEC_COUNT && rc == NB_OK; v++)
             rc = layer_vec(m, l, (nb_vec)v, NULL, NULL, err);
         if (rc == NB_OK)
-            rc = plan_layer(m, l, &lp, err);
+            rc = plan_layer(m, l, NULL, &lp, err);
+        for (size_t r = 0; r < lp.n; r++)
+            for (size_t i = 0; i < lp.items[r].n_parts; i++)
+                n_wide += lp.items[r].src[i].widen;
+        free_plan(&lp);
         if (rc != NB_OK)
             return rc;
-        for (size_t r = 0; r < NB_ROLE_COUNT; r++)
-            for (size_t i = 0; i < lp.n_parts[r]; i++)
-                n_wide += lp.src[r][i].widen;
     }
     if (n_wide)
         nb_log(host, NB_LOG_INFO, "%zu linears have groups of odd sizes; they are held as 32-bit floats", n_wide);
@@ -304,36 +412,41 @@ static void note_groups(nb_model *m, const nb_fused *f)
     }
 }
 
-/* Lay out all ops of lp in one block and pack them. */
+/* Lay out all matrices of lp in one block and pack them. */
 static nb_status pack_layer(nb_model *m, nb_layer *l, layer_plan *lp, nb_err *err)
 {
     unsigned char *at;
     nb_status rc = NB_OK;
     size_t total = 0;
 
-    for (size_t r = 0; r < NB_ROLE_COUNT; r++) {
-        for (size_t i = 0; i < lp->n_parts[r] && rc == NB_OK; i++)
-            rc = nb_source_probe(&lp->src[r][i], &l->mem, err);
+    for (size_t r = 0; r < lp->n; r++) {
+        pack_item *it = &lp->items[r];
+        for (size_t i = 0; i < it->n_parts && rc == NB_OK; i++)
+            rc = nb_source_probe(&it->src[i], &l->mem, err);
         if (rc != NB_OK)
             return rc;
-        if (lp->n_parts[r] == 0)
-            continue;
-        if (!nb_fused_layout(&l->ops[r], lp->src[r], lp->n_parts[r], m->f32))
-            return nb_fail(err, NB_EUNSUPPORTED, "cfg.group_size", "", "%zu inputs in groups of %zu cannot be packed", lp->src[r][0].k,
-                           lp->src[r][0].q ? lp->src[r][0].q->g : 0);
-        total += l->ops[r].bytes + 3 * 64;
-        note_groups(m, &l->ops[r]);
+        if (!nb_fused_layout(it->f, it->src, it->n_parts, m->f32))
+            return nb_fail(err, NB_EUNSUPPORTED, "cfg.group_size", "", "%zu inputs in groups of %zu cannot be packed", it->src[0].k,
+                           it->src[0].q ? it->src[0].q->g : 0);
+        total += it->f->bytes + 3 * 64;
+        note_groups(m, it->f);
     }
     l->block_bytes = total;
     l->block = nb_huge_alloc(total);
     if (!l->block)
         return nb_enomem(err, "packed weights");
     at = l->block;
-    for (size_t r = 0; r < NB_ROLE_COUNT && rc == NB_OK; r++)
-        if (lp->n_parts[r] > 0)
-            rc = pack_op(m, &l->ops[r], lp->src[r], lp->n_parts[r], &at, &l->mem, err);
+    for (size_t r = 0; r < lp->n && rc == NB_OK; r++)
+        rc = pack_op(m, lp->items[r].f, lp->items[r].src, lp->items[r].n_parts, &at, &l->mem, err);
     l->bound = rc == NB_OK;
     return rc;
+}
+
+static nb_status read_correction(const nb_model *m, size_t layer, nb_layer *l, nb_err *err)
+{
+    const nb_tensor *t = l->moe.ffn ? nb_moe_correction(&m->plan, m->store, layer) : NULL;
+
+    return t ? read_vec(m, t->name, m->cfg.moe.n_experts, &l->mem, &l->moe.correction, err) : NB_OK;
 }
 
 nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)
@@ -347,11 +460,14 @@ nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)
     l = &m->layers[layer];
     if (l->bound)
         return NB_OK;
-    rc = plan_layer(m, layer, &lp, err);
+    rc = plan_layer(m, layer, l, &lp, err);
     for (int v = 0; v < NB_VEC_COUNT && rc == NB_OK; v++)
         rc = layer_vec(m, layer, (nb_vec)v, &l->mem, &l->vec[v], err);
     if (rc == NB_OK)
         rc = pack_layer(m, l, &lp, err);
+    free_plan(&lp);
+    if (rc == NB_OK)
+        rc = read_correction(m, layer, l, err);
     if (rc == NB_OK)
         rc = nb_store_still(m->store, err);
     if (rc != NB_OK)
@@ -454,26 +570,30 @@ static nb_status bind_norm(nb_model *m, nb_err *err)
 }
 
 /* OPT: embeddings narrower than the model, between two projections. */
-static nb_status find_projections(const nb_model *m, layer_plan *lp, nb_err *err)
+static nb_status find_projections(nb_model *m, layer_plan *lp, nb_err *err)
 {
     const size_t e = m->cfg.embed_dim, d = m->cfg.d_model;
     char name[192];
+    nb_source src;
     nb_status rc;
 
     if (e == d)
         return NB_OK;
-    lp->n_parts[NB_TOP_IN] = lp->n_parts[NB_TOP_OUT] = 1;
     snprintf(name, sizeof name, "%sproject_in", m->plan.prefix);
-    rc = nb_source_find(m->store, m->scan, name, d, e, &lp->src[NB_TOP_IN][0], err);
+    rc = nb_source_find(m->store, m->scan, name, d, e, &src, err);
+    if (rc == NB_OK)
+        rc = add_item(lp, &m->top.ops[NB_TOP_IN], &src, 1, err);
     snprintf(name, sizeof name, "%sproject_out", m->plan.prefix);
-    return rc != NB_OK ? rc : nb_source_find(m->store, m->scan, name, e, d, &lp->src[NB_TOP_OUT][0], err);
+    if (rc == NB_OK)
+        rc = nb_source_find(m->store, m->scan, name, e, d, &src, err);
+    return rc != NB_OK ? rc : add_item(lp, &m->top.ops[NB_TOP_OUT], &src, 1, err);
 }
 
 /* The rows of the embedding decide the vocabulary (models 9.2); the head must agree. */
 static nb_status bind_top(nb_model *m, const nb_host *host, nb_err *err)
 {
-    layer_plan lp = { .n_parts = { 1 } };
-    nb_source *head = &lp.src[NB_TOP_HEAD][0];
+    layer_plan lp = { 0 };
+    nb_source source = { 0 }, *head = &source;
     nb_store *s = m->store;
     char name[192], got[128];
     const nb_tensor *e;
@@ -501,8 +621,8 @@ static nb_status bind_top(nb_model *m, const nb_host *host, nb_err *err)
         return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing, and the quantized head cannot serve as it",
                        name);
     tied = !e || head->w == e || (m->cfg.tie_embeddings && head->w && same_bytes(e, head->w));
-    if ((rc = bind_norm(m, err)) == NB_OK && (rc = bind_positions(m, err)) == NB_OK && (rc = find_projections(m, &lp, err)) == NB_OK &&
-        !tied)
+    if ((rc = add_item(&lp, &m->top.ops[NB_TOP_HEAD], head, 1, err)) == NB_OK && (rc = bind_norm(m, err)) == NB_OK &&
+        (rc = bind_positions(m, err)) == NB_OK && (rc = find_projections(m, &lp, err)) == NB_OK && !tied)
         rc = copy_embed(m, e, err);
     if (rc == NB_OK) {
         const bool f32 = m->f32;
@@ -510,6 +630,7 @@ static nb_status bind_top(nb_model *m, const nb_host *host, nb_err *err)
         rc = pack_layer(m, &m->top, &lp, err);
         m->f32 = f32;
     }
+    free_plan(&lp);
     return rc;
 }
 
@@ -592,6 +713,17 @@ uint64_t nb_model_bytes(const nb_model *m)
     return n;
 }
 
+/* The experts of one token, all alike, and what every token reads. */
+static uint64_t moe_step_bytes(const nb_config *c, const nb_moe *w)
+{
+    uint64_t n = w->router.bytes + w->gate.bytes;
+
+    if (!w->ffn)
+        return 0;
+    n += c->moe.n_active * (w->ffn[0].gu.bytes + w->ffn[0].down.bytes);
+    return c->moe.shared_ff ? n + w->ffn[c->moe.n_experts].gu.bytes + w->ffn[c->moe.n_experts].down.bytes : n;
+}
+
 uint64_t nb_model_step_bytes(const nb_model *m)
 {
     uint64_t n = m->top.ops[NB_TOP_HEAD].bytes;
@@ -599,6 +731,8 @@ uint64_t nb_model_step_bytes(const nb_model *m)
     for (size_t l = 0; l < m->cfg.n_layers; l++)
         for (size_t r = 0; r < NB_ROLE_COUNT; r++)
             n += m->layers[l].ops[r].bytes;
+    for (size_t l = 0; m->cfg.moe.sparse && l < m->cfg.n_layers; l++)
+        n += moe_step_bytes(&m->cfg, &m->layers[l].moe);
     return n;
 }
 

@@ -25,7 +25,8 @@ typedef enum nb_rope_kind {
 
 typedef struct nb_rope {
     nb_rope_kind kind;
-    double theta, partial, factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim, alpha;
+    double theta, partial, factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim, alpha,
+        short_mscale, long_mscale; /* 0: by the rule */
     bool truncate, has_attention_factor;
     uint64_t orig_context;
     const double *long_factor, *short_factor; /* in the config's arena */
@@ -33,6 +34,17 @@ typedef struct nb_rope {
 
 /* How a layer is rotated. */
 typedef enum nb_layer_rope { NB_ROPE_MAIN, NB_ROPE_LOCAL, NB_ROPE_OFF } nb_layer_rope;
+
+/* Mixture of experts. */
+typedef struct nb_moe_cfg {
+    nb_router router;
+    size_t n_experts, n_active, ff, shared_ff, n_groups, top_groups;
+    bool renorm;
+    double scale, jitter;
+    double limit, alpha;   /* of clamped experts; limit 0: plain ones       */
+    const uint8_t *sparse; /* [n_layers] 1: the layer has experts; NULL: none has */
+    bool any_dense;
+} nb_moe_cfg;
 
 typedef struct nb_config {
     const nb_arch *arch;
@@ -61,6 +73,7 @@ typedef struct nb_config {
     size_t pos_offset;
     size_t embed_dim; /* of the embedding table and the head; d_model but for projections in and out */
     bool final_norm;
+    nb_moe_cfg moe;
     bool transposed;                    /* unquantized linears are stored [inputs, outputs] */
     const uint8_t *windowed;            /* [n_layers] 1: the layer looks back sliding_window tokens only; NULL: no layer does */
     nb_dtype dtype;                     /* as declared; NONE when absent */

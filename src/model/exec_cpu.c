@@ -34,6 +34,8 @@ static nb_status alloc_acts(nb_xcpu *x, nb_err *err)
     size_t k = c->d_ff > c->d_model ? c->d_ff : c->d_model;
 
     k = k > c->n_heads * c->head_dim ? k : c->n_heads * c->head_dim;
+    k = k > c->moe.ff ? k : c->moe.ff;
+    k = k > c->moe.shared_ff ? k : c->moe.shared_ff;
     x->n_acts = x->m->lazy ? 3 : x->m->n_acts;
     if (x->o.exact_fp32)
         x->n_acts = 0;
@@ -96,6 +98,19 @@ static bool has_local(const nb_xcpu *x)
     return x->m->cfg.arch->rope == NB_LAYERS_LOCAL;
 }
 
+static nb_status alloc_moe(nb_xcpu *x, nb_err *err)
+{
+    const nb_moe_cfg *c = &x->m->cfg.moe;
+
+    if (!c->sparse)
+        return NB_OK;
+    x->chosen = nb_alloc_array(x->o.max_m * c->n_active, sizeof *x->chosen);
+    x->share = nb_alloc_array(x->o.max_m * c->n_active, sizeof *x->share);
+    x->taken = nb_alloc_array(x->o.max_m, sizeof *x->taken);
+    x->scores = nb_alloc_array(2 * c->n_experts + c->n_groups, sizeof *x->scores);
+    return x->chosen && x->share && x->taken && x->scores ? NB_OK : nb_enomem(err, "the choice of experts");
+}
+
 static void cpu_close(nb_exec *base)
 {
     nb_xcpu *x = (nb_xcpu *)base;
@@ -111,6 +126,10 @@ static void cpu_close(nb_exec *base)
     nb_free_aligned(x->scratch);
     nb_free_aligned(x->part);
     nb_free(x->blocks);
+    nb_free(x->chosen);
+    nb_free(x->share);
+    nb_free(x->taken);
+    nb_free(x->scores);
     for (int w = 0; w < 2; w++) {
         nb_free(x->cs[w]);
         nb_free(x->sn[w]);
@@ -303,7 +322,7 @@ static void embed_rows(nb_xcpu *x)
             x->kern->row_dense(&m->top.ops[NB_TOP_HEAD].mats[0].dense, token, out);
     }
     if (e != d)
-        nb_xcpu_project(x, NB_TOP_IN, NB_SLOT_NORM, NB_SLOT_X, x->rows);
+        nb_xcpu_linear(x, &m->top.ops[NB_TOP_IN], NB_SLOT_NORM, NB_SLOT_X, x->rows);
     for (size_t i = 0; i < x->rows; i++) {
         float *out = x->slot[NB_SLOT_X] + i * m->plan.slot_width[NB_SLOT_X];
         for (size_t k = 0; c->embed_mult != 1 && k < d; k++)
@@ -320,7 +339,7 @@ static void project_out(nb_xcpu *x, size_t n)
 
     if (x->m->cfg.embed_dim == x->m->cfg.d_model)
         return;
-    nb_xcpu_project(x, NB_TOP_OUT, NB_SLOT_NORM, NB_SLOT_PROJ, n);
+    nb_xcpu_linear(x, &x->m->top.ops[NB_TOP_OUT], NB_SLOT_NORM, NB_SLOT_PROJ, n);
     for (size_t i = 0; i < n; i++)
         memcpy(x->slot[NB_SLOT_NORM] + i * p->slot_width[NB_SLOT_NORM], x->slot[NB_SLOT_PROJ] + i * p->slot_width[NB_SLOT_PROJ],
                x->m->cfg.embed_dim * sizeof(float));
@@ -480,7 +499,7 @@ nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb
     x->o = *o;
     x->threads = nb_pool_threads(o->pool);
     if ((rc = alloc_slots(x, err)) == NB_OK && (rc = alloc_acts(x, err)) == NB_OK && (rc = alloc_kv(x, err)) == NB_OK &&
-        (rc = alloc_attn(x, err)) == NB_OK)
+        (rc = alloc_attn(x, err)) == NB_OK && (rc = alloc_moe(x, err)) == NB_OK)
         rc = alloc_rope(x, err);
     if (rc != NB_OK) {
         cpu_close(&x->base);

@@ -77,6 +77,11 @@ typedef struct nb_xcpu {
     float *part; /* partial results of split attention */
     size_t part_floats;
 
+    uint32_t *chosen; /* [max_m][n_active] experts of each row  */
+    float *share;     /* their weights                          */
+    uint32_t *taken;  /* [max_m] rows of the current expert     */
+    float *scores;    /* [2 * n_experts + n_groups] of one row  */
+
     nb_item items[NB_MAX_ITEMS];
     size_t n_items;
 
@@ -94,8 +99,12 @@ void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1);
 void nb_xcpu_flush(nb_xcpu *x);
 /* Final norm of X row `from` into NORM row `to`. */
 void nb_xcpu_final_norm(nb_xcpu *x, size_t from, size_t to);
-/* A linear of the top (NB_TOP_IN, NB_TOP_OUT) on m rows. */
-void nb_xcpu_project(nb_xcpu *x, int which, nb_slot in, nb_slot out, size_t m);
+/* m rows of one slot through f into another; quantizes its input if f wants that. */
+void nb_xcpu_linear(nb_xcpu *x, const nb_fused *f, nb_slot in, nb_slot out, size_t m);
+/* y = act(gate) * up */
+void nb_xcpu_act_mul(const nb_xcpu *x, float *y, const float *gate, const float *up, size_t n);
+/* exec_moe.c. The mixture of experts of layer l. Nothing is pending. */
+void nb_xcpu_moe(nb_xcpu *x, size_t l, const nb_op *op);
 /* Logits of `m` rows in the NORM slot. */
 void nb_xcpu_logits(nb_xcpu *x, size_t m, float *logits);
 

@@ -180,8 +180,7 @@ static void op_kv(const nb_xcpu *x, size_t layer, size_t r)
     }
 }
 
-/* y = act(gate) * up */
-static void act_mul(const nb_xcpu *x, float *y, const float *gate, const float *up, size_t n)
+void nb_xcpu_act_mul(const nb_xcpu *x, float *y, const float *gate, const float *up, size_t n)
 {
     switch (x->m->cfg.act) {
     case NB_ACT_GELU_TANH:
@@ -207,7 +206,7 @@ static void op_act_mul(const nb_xcpu *x, size_t r)
 {
     const float *gate = at(x, NB_SLOT_GU, r);
 
-    act_mul(x, at(x, NB_SLOT_ACT, r), gate, gate + x->m->plan.up_off, x->m->cfg.d_ff);
+    nb_xcpu_act_mul(x, at(x, NB_SLOT_ACT, r), gate, gate + x->m->plan.up_off, x->m->cfg.d_ff);
 }
 
 /* The activation alone is that of a gate beside ones. */
@@ -220,7 +219,7 @@ static void op_act(const nb_xcpu *x, const nb_item *it, size_t r)
     float *y = at(x, it->op->out, r);
 
     for (size_t i = 0; i < n; i += NB_LEN(ones))
-        act_mul(x, y + i, in + i, ones, n - i < NB_LEN(ones) ? n - i : NB_LEN(ones));
+        nb_xcpu_act_mul(x, y + i, in + i, ones, n - i < NB_LEN(ones) ? n - i : NB_LEN(ones));
     for (size_t i = 0; div && i < n; i++)
         y[i] /= div[i];
 }
@@ -451,6 +450,8 @@ static nb_attn attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, size
     t.o = at(x, out, b->row) + head * r * c->kv_dim;
     t.ldo = p->slot_width[out];
     t.window = c->windowed && c->windowed[layer] ? c->sliding_window : 0;
+    t.sinks = x->m->layers[layer].vec[NB_VEC_SINKS];
+    t.sinks = t.sinks ? t.sinks + head * r : NULL;
     t.pages = b->seq->pages;
     t.k = kv_of(x, layer, head);
     t.v = t.k + x->v_off;
@@ -568,7 +569,12 @@ void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1)
 
     for (size_t i = op0; i < op1; i++) {
         const nb_op *op = &x->m->plan.ops[i];
-        if (op->kind == NB_OP_LINEAR)
+        if (!nb_plan_runs(&x->m->plan, op, l))
+            continue;
+        if (op->kind == NB_OP_MOE) {
+            nb_xcpu_flush(x);
+            nb_xcpu_moe(x, l, op);
+        } else if (op->kind == NB_OP_LINEAR)
             op_linear(x, l, op, i);
         else if (op->kind == NB_OP_ATTN)
             op_attn(x, l);
@@ -598,16 +604,19 @@ static void quant_input(nb_xcpu *x, const nb_fused *f, nb_slot in, size_t m)
     const nb_op op = { .kind = NB_OP_LINEAR, .in = in };
     top_job j = { x, { .op = &op, .f = f } };
 
-    if (x->o.exact_fp32 || f->mats[0].kind == NB_MAT_DENSE)
+    bool any = false;
+
+    for (size_t i = 0; i < f->n_mats; i++)
+        any = any || f->mats[i].kind != NB_MAT_DENSE;
+    if (x->o.exact_fp32 || !any)
         return;
     place_acts(x, f, m);
     nb_parallel_for(m == 1 ? NULL : x->o.pool, m, 1, quant_rows, &j);
 }
 
-void nb_xcpu_project(nb_xcpu *x, int which, nb_slot in, nb_slot out, size_t m)
+void nb_xcpu_linear(nb_xcpu *x, const nb_fused *f, nb_slot in, nb_slot out, size_t m)
 {
     const nb_plan *p = &x->m->plan;
-    const nb_fused *f = &x->m->top.ops[which];
     linear_job j = { .x = x, .f = f, .m = m, .in = x->slot[in], .ldi = p->slot_width[in], .out = x->slot[out], .ldo = p->slot_width[out] };
 
     quant_input(x, f, in, m);

@@ -3,29 +3,59 @@
 
 #include "model/weights.h"
 
+static nb_status fused_bytes(nb_source *src, size_t n, uint64_t *bytes, nb_err *err)
+{
+    nb_fused f;
+
+    for (size_t j = 0; j < n; j++) /* scales of 16-bit floats fit fp16 but in odd cases */
+        src[j].wide = src[j].q && src[j].q->spec.scale_dtype == NB_DT_F32;
+    if (!nb_fused_layout(&f, src, n, false))
+        return nb_fail(err, NB_EUNSUPPORTED, "cfg.group_size", "", "%zu inputs in groups of %zu cannot be packed", src[0].k,
+                       src[0].q ? src[0].q->g : 0);
+    *bytes += f.bytes;
+    return NB_OK;
+}
+
+static nb_status moe_bytes(const nb_plan *p, const nb_scan *sc, const nb_store *s, size_t layer, uint64_t *bytes, nb_err *err)
+{
+    const nb_moe_cfg *m = &p->cfg->moe;
+    nb_ffn_source src;
+    nb_source router;
+    nb_status rc = nb_moe_router(p, s, layer, &router, err);
+
+    if (rc == NB_OK)
+        rc = fused_bytes(&router, 1, bytes, err);
+    for (size_t e = 0; e < m->n_experts + (m->shared_ff > 0) && rc == NB_OK; e++) {
+        rc = nb_moe_ffn(p, s, sc, layer, e, &src, err);
+        if (rc == NB_OK)
+            rc = fused_bytes(src.gu, src.n_gu, bytes, err);
+        if (rc == NB_OK)
+            rc = fused_bytes(&src.down, 1, bytes, err);
+    }
+    return rc;
+}
+
 /* Packed bytes of one layer. */
 static nb_status layer_bytes(const nb_plan *p, const nb_scan *sc, const nb_store *s, size_t layer, uint64_t *bytes, nb_err *err)
 {
-    nb_source src[3];
-    nb_fused f;
-    size_t n;
+    nb_status rc = NB_OK;
 
-    for (size_t i = 0; i < p->n_ops; i++) {
-        nb_status rc;
+    for (size_t i = 0; i < p->n_ops && rc == NB_OK; i++) {
+        const nb_op *op = &p->ops[i];
+        nb_source src[3];
+        size_t n;
 
-        if (p->ops[i].kind != NB_OP_LINEAR)
+        if (!nb_plan_runs(p, op, layer))
             continue;
-        rc = nb_source_op(p, s, sc, layer, &p->ops[i], src, &n, err);
-        if (rc != NB_OK)
-            return rc;
-        for (size_t j = 0; j < n; j++) /* scales of 16-bit floats fit fp16 but in odd cases */
-            src[j].wide = src[j].q && src[j].q->spec.scale_dtype == NB_DT_F32;
-        if (!nb_fused_layout(&f, src, n, false))
-            return nb_fail(err, NB_EUNSUPPORTED, "cfg.group_size", "", "%zu inputs in groups of %zu cannot be packed", src[0].k,
-                           src[0].q ? src[0].q->g : 0);
-        *bytes += f.bytes;
+        if (op->kind == NB_OP_MOE)
+            rc = moe_bytes(p, sc, s, layer, bytes, err);
+        if (op->kind != NB_OP_LINEAR)
+            continue;
+        rc = nb_source_op(p, s, sc, layer, op, src, &n, err);
+        if (rc == NB_OK)
+            rc = fused_bytes(src, n, bytes, err);
     }
-    return NB_OK;
+    return rc;
 }
 
 static nb_status top_bytes(const nb_config *c, const nb_plan *p, const nb_scan *sc, const nb_store *s, uint64_t *bytes, nb_err *err)

@@ -36,6 +36,19 @@ const char *nb_plan_linear(const nb_plan *p, size_t layer, nb_role role, char *o
     return out;
 }
 
+const char *nb_plan_layer(const nb_plan *p, size_t layer, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s%s%zu.", p->prefix, layers_of(p), layer);
+    return out;
+}
+
+bool nb_plan_runs(const nb_plan *p, const nb_op *op, size_t layer)
+{
+    const bool sparse = p->cfg->moe.sparse && p->cfg->moe.sparse[layer];
+
+    return op->when == NB_WHEN_ALWAYS || sparse == (op->when == NB_WHEN_SPARSE);
+}
+
 static bool is_bias(nb_vec vec)
 {
     return vec >= NB_VEC_N1_BIAS && vec <= NB_VEC_KN_BIAS;
@@ -60,7 +73,9 @@ size_t nb_plan_vec_parts(const nb_plan *p, nb_vec vec)
 
 const char *nb_plan_vec_part(const nb_plan *p, size_t layer, nb_vec vec, size_t part, char *out, size_t cap)
 {
-    if (vec == NB_VEC_ACT_SCALE)
+    if (vec == NB_VEC_SINKS)
+        snprintf(out, cap, "%s%s%zu.self_attn.sinks", p->prefix, layers_of(p), layer);
+    else if (vec == NB_VEC_ACT_SCALE)
         snprintf(out, cap, "%s%s%zu.mlp.act.scales", p->prefix, layers_of(p), layer);
     else if (nb_plan_vec_parts(p, vec) > 1)
         snprintf(out, cap, "%s%s%zu.%s.%zu.weight", p->prefix, layers_of(p), layer, stem_of(p, vec), part);
@@ -222,6 +237,8 @@ size_t nb_plan_vec_size(const nb_plan *p, nb_vec vec)
     case NB_VEC_QN_BIAS:
     case NB_VEC_KN_BIAS:
         return biased && c->qk == NB_QK_HEAD ? c->head_dim : 0;
+    case NB_VEC_SINKS:
+        return c->arch->quirks & NB_Q_OSS ? c->n_heads : 0;
     case NB_VEC_ACT_SCALE:
         return p->has_act_scale ? c->d_ff : 0;
     default:
@@ -269,6 +286,16 @@ static void size_slots(nb_plan *p)
     len[NB_SLOT_ACT] = c->d_ff;
     for (size_t i = 0; i < NB_SLOT_COUNT; i++)
         p->slot_width[i] = PAD64(len[i]);
+    if (c->moe.sparse) {
+        const size_t ff = PAD64(c->moe.ff > c->moe.shared_ff ? c->moe.ff : c->moe.shared_ff);
+        size_t *w = p->slot_width;
+        len[NB_SLOT_ROUTE] = c->moe.n_experts;
+        w[NB_SLOT_ROUTE] = PAD64(c->moe.n_experts);
+        len[NB_SLOT_TAKEN] = len[NB_SLOT_GIVEN] = c->d_model;
+        w[NB_SLOT_TAKEN] = w[NB_SLOT_GIVEN] = PAD64(c->d_model);
+        w[NB_SLOT_GU] = w[NB_SLOT_GU] > 2 * ff ? w[NB_SLOT_GU] : 2 * ff;
+        w[NB_SLOT_ACT] = w[NB_SLOT_ACT] > ff ? w[NB_SLOT_ACT] : ff;
+    }
 }
 
 /* ---- ops ------------------------------------------------------------------------------------------------------ */
@@ -325,6 +352,12 @@ static void emit_attention(nb_plan *p, nb_slot in, bool fused)
 
 static void emit_mlp(nb_plan *p, nb_slot in, bool fused)
 {
+    const size_t first = p->n_ops;
+
+    if (p->cfg->moe.sparse && !p->cfg->moe.any_dense) {
+        emit_step(p, NB_OP_MOE, in, NB_SLOT_PROJ);
+        return;
+    }
     if (p->cfg->mlp == NB_MLP_PLAIN) {
         emit_linear(p, in, NB_SLOT_GU, NB_ROLE_UP, NB_ROLE_NONE, NB_ROLE_NONE);
         emit_step(p, NB_OP_ACT, NB_SLOT_GU, NB_SLOT_ACT);
@@ -333,6 +366,11 @@ static void emit_mlp(nb_plan *p, nb_slot in, bool fused)
         emit_step(p, NB_OP_ACT_MUL, NB_SLOT_GU, NB_SLOT_ACT);
     }
     emit_linear(p, NB_SLOT_ACT, NB_SLOT_PROJ, NB_ROLE_DOWN, NB_ROLE_NONE, NB_ROLE_NONE);
+    if (p->cfg->moe.sparse) {
+        for (size_t i = first; i < p->n_ops; i++)
+            ((nb_op *)p->ops)[i].when = NB_WHEN_DENSE;
+        emit(p, (nb_op){ .kind = NB_OP_MOE, .in = in, .out = NB_SLOT_PROJ, .when = NB_WHEN_SPARSE });
+    }
 }
 
 /* Section 1 of the page, block by block kind. */

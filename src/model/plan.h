@@ -22,6 +22,7 @@ typedef enum nb_op_kind {
     NB_OP_PACK,    /* the first head_dim components of every head        */
     NB_OP_ACT,     /* out = act(in) of a plain MLP                       */
     NB_OP_ACT_MUL, /* out = act(gate half) * up half                     */
+    NB_OP_MOE,     /* out = the mixture of experts of in                 */
     NB_OP_ADD,     /* out += in, times the residual multiplier           */
     NB_OP_COUNT
 } nb_op_kind;
@@ -37,14 +38,18 @@ typedef enum nb_slot {
     NB_SLOT_PROJ,
     NB_SLOT_GU,
     NB_SLOT_ACT,
+    NB_SLOT_ROUTE, /* scores of the experts                    */
+    NB_SLOT_TAKEN, /* the rows of one expert                   */
+    NB_SLOT_GIVEN, /* its output                               */
     NB_SLOT_COUNT
 } nb_slot;
 
 typedef struct nb_op {
     nb_op_kind kind;
     nb_slot in, out;
-    nb_role roles[3]; /* LINEAR: source linears, ended by NB_ROLE_NONE */
-    nb_vec vec;       /* NORM, QKNORM */
+    nb_role roles[3];                                            /* LINEAR: source linears, ended by NB_ROLE_NONE */
+    nb_vec vec;                                                  /* NORM, QKNORM */
+    enum { NB_WHEN_ALWAYS, NB_WHEN_DENSE, NB_WHEN_SPARSE } when; /* layers without, with experts */
 } nb_op;
 
 /* Where the heads lie in a slot: q, k, v of kv head h begin at off + h * step; the query heads of h follow one another. */
@@ -54,7 +59,7 @@ typedef struct nb_heads {
 
 typedef struct nb_plan {
     const nb_config *cfg;
-    const nb_op *ops; /* of one layer; all layers alike in this table (layer kinds come with hybrids) */
+    const nb_op *ops; /* of one layer; which of them a layer runs: nb_plan_runs */
     size_t n_ops;
     size_t slot_width[NB_SLOT_COUNT]; /* floats per token, parts padded to 64: the row stride inside the executor */
     size_t slot_len[NB_SLOT_COUNT];   /* floats of a row that mean something: the widths nb_exec_span reads and writes
@@ -73,6 +78,10 @@ typedef struct nb_plan {
  * reason to tie (hardening CF-16). */
 nb_status nb_plan_build(const nb_config *cfg, const nb_store *s, nb_plan *out, nb_err *err);
 void nb_plan_clear(nb_plan *p);
+/* Whether a layer runs an op: models with experts have layers without. */
+bool nb_plan_runs(const nb_plan *p, const nb_op *op, size_t layer);
+/* What the names of a layer begin with, "model.layers.3.". */
+const char *nb_plan_layer(const nb_plan *p, size_t layer, char *out, size_t cap);
 /* "model.layers.3.self_attn.q_proj" into out. Returns out. Sizes of a linear: outputs n, inputs k. */
 const char *nb_plan_linear(const nb_plan *p, size_t layer, nb_role role, char *out, size_t cap);
 /* The tensor of a vector, ".weight" or ".bias" included. */

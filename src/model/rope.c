@@ -91,8 +91,12 @@ static double yarn_mscale(double s, double m)
     return s <= 1 ? 1 : 0.1 * m * log(s) + 1;
 }
 
-static double attention_factor(const nb_rope *r)
+static double attention_factor(const nb_rope *r, size_t key)
 {
+    const double own = key ? r->long_mscale : r->short_mscale;
+
+    if (r->kind == NB_ROPE_LONGROPE && own > 0)
+        return own;
     if (r->kind == NB_ROPE_LONGROPE) {
         if (r->has_attention_factor)
             return r->attention_factor;
@@ -110,7 +114,7 @@ static double attention_factor(const nb_rope *r)
 static void table(const nb_config *c, const nb_rope *r, size_t key, size_t pos, size_t n, float *cs, float *sn)
 {
     const size_t half = nb_rope_dims(c) / 2;
-    const double a = attention_factor(r);
+    const double a = attention_factor(r, key);
 
     for (size_t i = 0; i < half; i++) {
         const double f = freq(c, r, key, i);
@@ -129,7 +133,7 @@ double nb_rope_freq(const nb_config *c, size_t key, size_t i)
 
 double nb_rope_attention_factor(const nb_config *c)
 {
-    return attention_factor(&c->rope);
+    return attention_factor(&c->rope, 0);
 }
 
 nb_layer_rope nb_rope_layer(const nb_config *c, size_t layer)

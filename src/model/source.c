@@ -30,7 +30,10 @@ static nb_status find_dense(const nb_store *s, const char *prefix, bool transpos
     rc = transposed ? check_shape(out->w, out->k, out->n, err) : check_shape(out->w, out->n, out->k, err);
     snprintf(name, sizeof name, "%s.bias", prefix);
     out->bias = nb_store_find(s, name);
-    out->transposed = transposed;
+    if (transposed) {
+        out->rs = 1;
+        out->cs = out->n;
+    }
     return rc;
 }
 
@@ -159,7 +162,9 @@ nb_dtype nb_source_dtype(const nb_tensor *w, bool f32)
 /* The type a dense source is packed in. */
 static nb_dtype dense_type(const nb_source *s, bool f32)
 {
-    return s->q || s->transposed ? NB_DT_F32 : nb_source_dtype(s->w, f32);
+    if (s->mx)
+        return f32 ? NB_DT_F32 : NB_DT_BF16; /* holds every value exactly */
+    return s->q || (s->rs && (s->cs != 1 || s->rs != s->k)) ? NB_DT_F32 : nb_source_dtype(s->w, f32);
 }
 
 static bool same_kind(const nb_source *a, const nb_source *b, bool f32)

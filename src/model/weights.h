@@ -27,21 +27,42 @@ typedef struct nb_fused {
     size_t bytes;       /* of packed weights             */
 } nb_fused;
 
-/* Where one part comes from: exactly one of q and w. */
+/* Where one part comes from: exactly one of q, w and mx. */
 typedef struct nb_source {
     const nb_linear *q;
     const nb_tensor *w, *bias;
+    const nb_tensor *mx, *mx_scales; /* MXFP4 blocks: spec models 4.3; at, rs count rows of blocks */
     size_t n, k;
-    bool transposed; /* w: stored [k][n] */
-    bool wide;       /* q: scales need 32 bits            */
-    bool widen;      /* q: held as f32, since no packed form takes its groups */
-    uint32_t *perm;  /* q: input order of act-order, NULL */
+    uint64_t at, rs, cs;         /* w: element (row, column) is at + row * rs + column * cs; rs 0: all of w, row by row */
+    uint64_t bias_at, bias_step; /* step 0: plain */
+    bool wide;                   /* q: scales need 32 bits            */
+    bool widen;                  /* q: held as f32, since no packed form takes its groups */
+    uint32_t *perm;              /* q: input order of act-order, NULL */
 } nb_source;
+
+/* The weights of one gated MLP, an expert's or a shared one. */
+typedef struct nb_ffn {
+    nb_fused gu, down;
+    size_t ff, up_off; /* where up begins in the output of gu */
+} nb_ffn;
+typedef struct nb_moe {
+    nb_fused router;
+    nb_ffn *ffn;       /* [n_experts], then the shared one if any */
+    float *correction; /* [n_experts] or NULL */
+    nb_fused gate;     /* of the shared one, one output; no matrices: none */
+} nb_moe;
+
+/* Sources of one such MLP. */
+typedef struct nb_ffn_source {
+    nb_source gu[3], down;
+    size_t n_gu;
+} nb_ffn_source;
 
 typedef struct nb_layer {
     bool bound;
     nb_fused ops[NB_ROLE_COUNT]; /* by first role of the op */
     float *vec[NB_VEC_COUNT];
+    nb_moe moe;
     unsigned char *block; /* packed matrices, one huge block */
     size_t block_bytes;
     nb_arena mem; /* norm vectors, biases, permutations */
@@ -75,6 +96,13 @@ nb_status nb_source_op(const nb_plan *p, const nb_store *s, const nb_scan *sc, s
                        size_t *n_parts, nb_err *err);
 /* What only the stored bytes tell: perm (from mem) and wide. */
 nb_status nb_source_probe(nb_source *src, nb_arena *mem, nb_err *err);
+/* moe.c: experts e < n_experts, the shared one e == n_experts. NB_EFORMAT cfg.missing_tensor, cfg.shape_mismatch. */
+nb_status nb_moe_ffn(const nb_plan *p, const nb_store *s, const nb_scan *sc, size_t layer, size_t e, nb_ffn_source *out, nb_err *err);
+nb_status nb_moe_router(const nb_plan *p, const nb_store *s, size_t layer, nb_source *out, nb_err *err);
+/* The gate of a shared expert; w NULL when there is none. */
+nb_status nb_moe_gate(const nb_plan *p, const nb_store *s, size_t layer, nb_source *out, nb_err *err);
+/* The correction of the scores, NULL when there is none. */
+const nb_tensor *nb_moe_correction(const nb_plan *p, const nb_store *s, size_t layer);
 /* Decide what is fused and lay out the matrices (bases stay NULL). false: a shape that cannot be packed. */
 bool nb_fused_layout(nb_fused *f, const nb_source *src, size_t n_parts, bool f32);
 /* The type an unquantized tensor is packed in. */

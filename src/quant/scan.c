@@ -348,6 +348,20 @@ static size_t count_anchors(const nb_store *s)
     return n;
 }
 
+/* MXFP4 experts are tensors of their own that the model reads; no linear here is packed. */
+static bool is_mxfp4(const nb_store *s, const nb_json *qcfg)
+{
+    bool blocks = false;
+
+    if (strcmp(nb_json_str(nb_json_get(qcfg, "quant_method"), ""), "mxfp4") != 0)
+        return false;
+    for (size_t i = 0; i < s->n_tensors && !blocks; i++) {
+        const nb_tensor *t = &s->tensors[i];
+        blocks = t->name_len > 7 && memcmp(t->name + t->name_len - 7, "_blocks", 7) == 0;
+    }
+    return blocks;
+}
+
 nb_status nb_scan_open(const nb_store *s, const nb_json *qcfg, const char *source, nb_report *report, nb_scan *out, nb_err *err)
 {
     nb_qconfig cfg;
@@ -367,6 +381,8 @@ nb_status nb_scan_open(const nb_store *s, const nb_json *qcfg, const char *sourc
             "size cannot be trusted from tensors alone. \xe2\x86\x92 Pass --bits/--group-size/--format to inspect.",
             packed);
     }
+    if (packed == 0 && is_mxfp4(s, qcfg))
+        return NB_OK;
     if ((rc = nb_qconfig_parse(qcfg, source, report, &cfg, err)) != NB_OK) {
         nb_err_at(err, source, NULL);
         return rc;

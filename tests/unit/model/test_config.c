@@ -133,6 +133,15 @@ static const struct {
     { "CF-14 eos list", "{\"eos_token_id\":[1,2,3]}", NB_OK, "", NULL },
     { "CF-14 eos list with a bad id", "{\"eos_token_id\":[1,2,5000]}", NB_EFORMAT, "cfg.token_id", "5000" },
     { "CF-14 eos list too long", "{\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}", NB_EFORMAT, "cfg.token_id", "17" },
+    { "CF-10 more experts for a token than there are", "{\"model_type\":\"mixtral\",\"num_local_experts\":4,\"num_experts_per_tok\":5}",
+      NB_EFORMAT, "cfg.value", "num_experts_per_tok" },
+    { "CF-10 groups that cannot give enough",
+      "{\"model_type\":\"glm4_moe\",\"n_routed_experts\":16,\"moe_intermediate_size\":32,\"n_group\":8,\"topk_group\":2}", NB_EFORMAT,
+      "cfg.value", "groups" },
+    { "CF-08 experts without a count", "{\"model_type\":\"mixtral\"}", NB_EFORMAT, "cfg.value", "num_local_experts" },
+    { "CF-11 both directions", "{\"model_type\":\"gemma3_text\",\"use_bidirectional_attention\":true}", NB_EUNSUPPORTED, "cfg.unsupported",
+      "use_bidirectional_attention" },
+    { "CF-12 rope list of wrong length", "{\"model_type\":\"smollm3\",\"no_rope_layers\":[1]}", NB_EFORMAT, "cfg.value", "no_rope_layers" },
     { "CF-17 window -1", "{\"model_type\":\"mistral\",\"sliding_window\":-1}", NB_EFORMAT, "cfg.value", "sliding_window" },
     { "CF-17 window 0", "{\"model_type\":\"mistral\",\"sliding_window\":0}", NB_EFORMAT, "cfg.value", "sliding_window" },
     { "CF-17 window null means none", "{\"model_type\":\"mistral\",\"sliding_window\":null}", NB_OK, "", NULL },
@@ -246,13 +255,15 @@ static void table(void **state)
     (void)state;
     for (size_t i = 0; i < nb_arch_count(); i++) {
         const nb_arch *a = nb_arch_at(i);
-        char edit[128];
+        char edit[256];
         nb_config c;
 
         assert_ptr_equal(nb_arch_find(a->type, NULL), a);
         assert_ptr_equal(nb_arch_find(NULL, a->cls), a);
         assert_true(a->eps > 0 && a->theta > 0 && a->eps_key);
-        snprintf(edit, sizeof edit, "{\"model_type\":\"%s\",\"architectures\":[\"%s\"]}", a->type, a->cls);
+        snprintf(edit, sizeof edit,
+                 "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_local_experts\":16,\"moe_intermediate_size\":32}", a->type,
+                 a->cls);
         c = parsed(edit);
         assert_ptr_equal(c.arch, a);
         nb_config_clear(&c);

@@ -74,6 +74,7 @@ static void check_prompt(fixture *f, const char *ids_name, const char *logits_na
 {
     const size_t V = fix_vocab(f), d = nb_model_config(f->model)->d_model, L = nb_model_config(f->model)->n_layers;
     char name[64];
+    const nb_plan *p = nb_model_plan(f->model);
     size_t T, n_linear = 0;
     int32_t *ids = ids_of(ids_name, 0, &T);
     float *logits = nb_alloc_array(T * V, sizeof *logits), *mem = nb_calloc((L + 2) * T * d, sizeof *mem);
@@ -91,9 +92,10 @@ static void check_prompt(fixture *f, const char *ids_name, const char *logits_na
         check("hidden.embed", s.embed, T, d);
     if (hidden && find("hidden.final"))
         check("hidden.final", s.final, T, nb_model_config(f->model)->embed_dim);
-    for (size_t i = 0; i < nb_model_plan(f->model)->n_ops; i++)
-        n_linear += nb_model_plan(f->model)->ops[i].kind == NB_OP_LINEAR;
-    assert_true(s.op_in == n_linear * L * ((T + 63) / 64));
+    for (size_t l = 0; l < L; l++)
+        for (size_t i = 0; i < p->n_ops; i++)
+            n_linear += p->ops[i].kind == NB_OP_LINEAR && nb_plan_runs(p, &p->ops[i], l);
+    assert_true(s.op_in == n_linear * ((T + 63) / 64));
     check(logits_name, logits, T, V);
     nb_free(ids);
     nb_free(logits);

@@ -1,0 +1,252 @@
+/* What single families add to the common keys. Source: spec models 2, 3, 5, 7. */
+#include "model/config_read.h"
+
+/* The block of Falcon follows from five flags: spec models 5.8. Runs before the heads are read. */
+static nb_status get_falcon(const nb_cfg_reader *r, nb_config *c)
+{
+    static const char *const norms[] = { "num_ln_in_parallel_attn", NULL };
+    bool newer, multi, parallel;
+    size_t n;
+    nb_status rc;
+
+    if ((rc = nb_cfg_flag(r, "new_decoder_architecture", false, &newer)) != NB_OK ||
+        (rc = nb_cfg_flag(r, "multi_query", true, &multi)) != NB_OK || (rc = nb_cfg_flag(r, "parallel_attn", true, &parallel)) != NB_OK ||
+        (rc = nb_cfg_flag(r, "alibi", false, &c->alibi)) != NB_OK || (rc = nb_cfg_size(r, norms, 2, newer ? 2 : 1, &n)) != NB_OK)
+        return rc;
+    if (newer)
+        parallel = true;
+    c->block = !parallel ? NB_BLOCK_PRE : n == 2 && newer ? NB_BLOCK_PAR2 : NB_BLOCK_PAR1;
+    if (c->block == NB_BLOCK_PAR2)
+        c->names = &nb_names_falcon2;
+    if (!newer) {
+        static const char *const heads[] = { "num_attention_heads", "n_head", NULL };
+        rc = multi ? NB_OK : nb_cfg_size(r, heads, NB_CFG_MAX_COUNT, 0, &c->n_kv_heads);
+        if (multi)
+            c->n_kv_heads = 1;
+    }
+    return rc;
+}
+
+/* Before the sizes: what decides the shape of a layer. */
+nb_status nb_cfg_block(const nb_cfg_reader *r, nb_config *c)
+{
+    const unsigned q = c->arch->quirks;
+    bool on = false;
+    nb_status rc = NB_OK;
+
+    c->block = c->arch->block;
+    c->qkv = c->arch->qkv;
+    if (q & (NB_Q_PAR_PAR1 | NB_Q_PAR_PAR2)) {
+        rc = nb_cfg_flag(r, "use_parallel_residual", (q & NB_Q_PAR_PAR2) != 0, &on);
+        if (on)
+            c->block = q & NB_Q_PAR_PAR1 ? NB_BLOCK_PAR1 : NB_BLOCK_PAR2;
+    }
+    if (q & NB_Q_FALCON)
+        rc = get_falcon(r, c);
+    return rc;
+}
+
+static nb_status get_opt(const nb_cfg_reader *r, nb_config *c)
+{
+    static const char *const dim[] = { "word_embed_proj_dim", NULL };
+    bool before, removed;
+    nb_status rc;
+
+    c->pos_offset = 2;
+    if ((rc = nb_cfg_flag(r, "do_layer_norm_before", true, &before)) != NB_OK ||
+        (rc = nb_cfg_flag(r, "_remove_final_layer_norm", false, &removed)) != NB_OK ||
+        (rc = nb_cfg_size(r, dim, NB_CFG_MAX_DIM, c->d_model, &c->embed_dim)) != NB_OK)
+        return rc;
+    if (c->embed_dim > c->d_model)
+        return nb_cfg_bad(r, dim[0], nb_json_get(r->in, dim[0]), "at most hidden_size");
+    if (!before)
+        c->block = NB_BLOCK_POST_LN;
+    c->final_norm = before && !removed;
+    return NB_OK;
+}
+
+static nb_status get_gpt2(const nb_cfg_reader *r, nb_config *c)
+{
+    bool scaled;
+    nb_status rc = nb_cfg_flag(r, "scale_attn_weights", true, &scaled);
+
+    c->transposed = true;
+    if (!scaled)
+        c->attn_scale = 1;
+    return rc != NB_OK ? rc : nb_cfg_flag(r, "scale_attn_by_inverse_layer_idx", false, &c->scale_by_layer);
+}
+
+/* A cap: `dflt` when the key is absent, none when it is null. */
+static nb_status get_cap(const nb_cfg_reader *r, const char *key, double dflt, double *out)
+{
+    const nb_json *v = nb_json_get(r->in, key);
+
+    *out = v ? 0 : dflt;
+    return nb_cfg_num(r, r->in, key, 0, 1e30, false, out);
+}
+
+static nb_status get_granite(const nb_cfg_reader *r, nb_config *c)
+{
+    double div = 1;
+    nb_status rc;
+
+    c->attn_scale = 1;
+    if ((rc = nb_cfg_num(r, r->in, "embedding_multiplier", 0, 1e30, false, &c->embed_mult)) != NB_OK ||
+        (rc = nb_cfg_num(r, r->in, "residual_multiplier", 0, 1e30, false, &c->res_mult)) != NB_OK ||
+        (rc = nb_cfg_num(r, r->in, "attention_multiplier", 0, 1e30, false, &c->attn_scale)) != NB_OK ||
+        (rc = nb_cfg_num(r, r->in, "logits_scaling", 0, 1e30, false, &div)) != NB_OK)
+        return rc;
+    c->logit_mult = 1 / div;
+    return NB_OK;
+}
+
+/* Which layers have experts. */
+static nb_status get_sparse(const nb_cfg_reader *r, nb_config *c, const nb_moe_row *row)
+{
+    static const char *const step_key[] = { "decoder_sparse_step", NULL };
+    const nb_json *only = nb_json_get(r->in, "mlp_only_layers");
+    uint8_t *sparse = nb_arena_calloc(c->mem, c->n_layers, 1);
+    int64_t first = (int64_t)row->first;
+    size_t step = 1;
+    nb_status rc = NB_OK;
+
+    if (!sparse)
+        return nb_enomem(r->err, "the layer kinds");
+    if (row->by_step)
+        rc = nb_cfg_size(r, step_key, (int64_t)1 << 31, 1, &step);
+    if (row->by_first) {
+        const nb_json *v = nb_json_get(r->in, "first_k_dense_replace");
+        first = v && !nb_json_is_null(v) ? nb_json_int(v, -1) : first;
+        if (first < 0)
+            return nb_cfg_bad(r, "first_k_dense_replace", v, "a count of layers");
+    }
+    for (size_t l = 0; l < c->n_layers; l++) {
+        bool on = row->by_step ? (l + 1) % step == 0 : !row->by_first || (int64_t)l >= first;
+        for (size_t i = 0; row->by_step && i < nb_json_len(only); i++)
+            on = on && nb_json_int(nb_json_at(only, i), -1) != (int64_t)l;
+        sparse[l] = on;
+        c->moe.any_dense = c->moe.any_dense || !on;
+    }
+    c->moe.sparse = sparse;
+    return rc;
+}
+
+static nb_status get_shared(const nb_cfg_reader *r, nb_config *c, const nb_moe_row *row)
+{
+    static const char *const gated[] = { "shared_expert_intermediate_size", NULL }, *const size[] = { "shared_intermediate_size", NULL };
+    const nb_json *v = nb_json_get(r->in, "n_shared_experts");
+    int64_t n = (int64_t)row->n_shared;
+
+    switch (row->shared) {
+    case NB_SHARED_COUNT:
+        if (v && (n = nb_json_is_null(v) ? 0 : nb_json_int(v, -1), n < 0 || n > 1024))
+            return nb_cfg_bad(r, "n_shared_experts", v, "an integer from 0 to 1024");
+        c->moe.shared_ff = (size_t)n * c->moe.ff;
+        return c->moe.shared_ff <= NB_CFG_MAX_DIM ? NB_OK : nb_cfg_bad(r, "n_shared_experts", v, "fewer");
+    case NB_SHARED_GATED:
+        return nb_cfg_size(r, gated, NB_CFG_MAX_DIM, 5632, &c->moe.shared_ff);
+    case NB_SHARED_SIZE:
+        if (nb_json_int(nb_json_get(r->in, size[0]), -1) == 0)
+            return NB_OK;
+        return nb_cfg_size(r, size, NB_CFG_MAX_DIM, 1024, &c->moe.shared_ff);
+    default:
+        return NB_OK;
+    }
+}
+
+static nb_status get_groups(const nb_cfg_reader *r, nb_config *c, const nb_moe_row *row)
+{
+    static const char *const n_group[] = { "n_group", NULL }, *const top[] = { "topk_group", NULL };
+    const char *method = nb_json_str(nb_json_get(r->in, "topk_method"), "greedy");
+    nb_moe_cfg *m = &c->moe;
+    nb_status rc;
+
+    m->n_groups = m->top_groups = 1;
+    if (row->router != NB_ROUTE_SIGMOID && row->router != NB_ROUTE_GREEDY)
+        return NB_OK;
+    if (row->router == NB_ROUTE_GREEDY) {
+        if (strcmp(method, "greedy") == 0)
+            return NB_OK;
+        if (strcmp(method, "group_limited_greedy") != 0)
+            return nb_cfg_unsupported(r, "topk_method", nb_json_get(r->in, "topk_method"), "greedy and group_limited_greedy");
+    }
+    if ((rc = nb_cfg_size(r, n_group, NB_CFG_MAX_COUNT, row->n_groups, &m->n_groups)) != NB_OK ||
+        (rc = nb_cfg_size(r, top, NB_CFG_MAX_COUNT, row->top_groups, &m->top_groups)) != NB_OK)
+        return rc;
+    if (m->n_experts % m->n_groups != 0 || m->top_groups > m->n_groups || m->top_groups * (m->n_experts / m->n_groups) < m->n_active)
+        return nb_fail(r->err, NB_EFORMAT, "cfg.value", "", "%zu of %zu groups of %zu experts cannot give %zu", m->top_groups, m->n_groups,
+                       m->n_experts, m->n_active);
+    return NB_OK;
+}
+
+static nb_status get_moe(const nb_cfg_reader *r, nb_config *c)
+{
+    static const char *const experts[] = { "num_local_experts", "num_experts", "n_routed_experts", NULL };
+    static const char *const active[] = { "num_experts_per_tok", NULL };
+    static const char *const ff[] = { "moe_intermediate_size", NULL };
+    const nb_moe_row *row = &c->arch->moe;
+    nb_moe_cfg *m = &c->moe;
+    nb_status rc;
+
+    if (row->router == NB_ROUTE_NONE)
+        return NB_OK;
+    m->router = row->router;
+    m->scale = row->scale > 0 ? row->scale : 1;
+    m->ff = c->d_ff;
+    m->jitter = 0.01;
+    m->limit = row->clamped ? 7 : 0;
+    m->alpha = 1.702;
+    if ((rc = nb_cfg_size(r, experts, NB_CFG_MAX_COUNT, 0, &m->n_experts)) != NB_OK ||
+        (rc = nb_cfg_size(r, active, NB_CFG_MAX_COUNT, row->n_active, &m->n_active)) != NB_OK ||
+        (row->own_size && (rc = nb_cfg_size(r, ff, NB_CFG_MAX_DIM, 0, &m->ff)) != NB_OK) ||
+        (rc = nb_cfg_flag(r, "norm_topk_prob", row->renorm_on, &m->renorm)) != NB_OK ||
+        (rc = nb_cfg_num(r, r->in, "routed_scaling_factor", 0, 1e30, false, &m->scale)) != NB_OK ||
+        (rc = nb_cfg_num(r, r->in, "router_jitter_noise", 0, 1e30, true, &m->jitter)) != NB_OK ||
+        (row->clamped && ((rc = nb_cfg_num(r, r->in, "swiglu_limit", 0, 1e30, false, &m->limit)) != NB_OK ||
+                          (rc = nb_cfg_num(r, r->in, "swiglu_alpha", 0, 1e30, false, &m->alpha)) != NB_OK)))
+        return rc;
+    if (row->renorm != NB_BIAS_CONFIG)
+        m->renorm = row->renorm == NB_BIAS_YES;
+    if (m->n_active > m->n_experts || (m->router == NB_ROUTE_MIXER && m->n_active != 2))
+        return nb_fail(r->err, NB_EFORMAT, "cfg.value", "", "\"num_experts_per_tok\" is %zu of %zu experts", m->n_active, m->n_experts);
+    if ((rc = get_groups(r, c, row)) != NB_OK || (rc = get_shared(r, c, row)) != NB_OK)
+        return rc;
+    return get_sparse(r, c, row);
+}
+
+/* After the sizes: multipliers, caps, positions. */
+nb_status nb_cfg_family(const nb_cfg_reader *r, nb_config *c)
+{
+    const unsigned q = c->arch->quirks;
+    double scalar = 256;
+    bool both = false;
+    nb_status rc = NB_OK;
+
+    c->embed_mult = q & NB_Q_EMBED_SQRT ? sqrt((double)c->d_model) : 1;
+    c->res_mult = 1;
+    c->logit_mult = q & NB_Q_LOGIT_SCALE ? 0.0625 : 1;
+    c->attn_scale = 1 / sqrt((double)c->head_dim);
+    c->embed_dim = c->d_model;
+    c->final_norm = true;
+    c->learned_pos = c->names->positions != NULL;
+    if ((q & NB_Q_LOGIT_SCALE && (rc = nb_cfg_num(r, r->in, "logit_scale", 0, 1e30, false, &c->logit_mult)) != NB_OK) ||
+        (q & NB_Q_CLIP_QKV && (rc = nb_cfg_num(r, r->in, "clip_qkv", 0, 1e30, false, &c->clip_qkv)) != NB_OK) ||
+        (q & NB_Q_GRANITE && (rc = get_granite(r, c)) != NB_OK) || (q & NB_Q_GPT2 && (rc = get_gpt2(r, c)) != NB_OK) ||
+        (q & NB_Q_OPT && (rc = get_opt(r, c)) != NB_OK) ||
+        (q & NB_Q_SCORE_CAP && (rc = get_cap(r, "attn_logit_softcapping", 50, &c->score_cap)) != NB_OK) ||
+        (q & (NB_Q_SCORE_CAP | NB_Q_LOGIT_CAP) &&
+         (rc = get_cap(r, "final_logit_softcapping", q & NB_Q_SCORE_CAP ? 30 : 0, &c->logit_cap)) != NB_OK))
+        return rc;
+    if ((rc = get_moe(r, c)) != NB_OK)
+        return rc;
+    if (q & NB_Q_QUERY_SCALAR) {
+        rc = nb_cfg_num(r, r->in, "query_pre_attn_scalar", 0, 1e30, false, &scalar);
+        c->attn_scale = 1 / sqrt(scalar);
+        if (rc == NB_OK)
+            rc = nb_cfg_flag(r, "use_bidirectional_attention", false, &both);
+        if (rc == NB_OK && both)
+            rc = nb_cfg_unsupported(r, "use_bidirectional_attention", nb_json_get(r->in, "use_bidirectional_attention"),
+                                    "causal models only");
+    }
+    return rc;
+}
