@@ -13,9 +13,8 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "job/calib.h"
+#include "job/block.h"
 #include "job/groups.h"
-#include "model/exec.h"
 #include "solve/solve_awq.h"
 
 typedef struct nb_awq_opts {

@@ -1,0 +1,85 @@
+/* block.h - one decoder block under quantization: calibration rows in, inputs of its linears captured, weights read and
+ * replaced, the block run again for the next one. What AWQ and GPTQ share; each embeds the struct.
+ *
+ * The model is lazily bound and f32; it, the store and the calibration rows must outlive the block. One owner; work is split
+ * inside by the pool. Source: spec quantizers 2, 3.8. */
+#ifndef NB_JOB_BLOCK_H
+#define NB_JOB_BLOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "job/calib.h"
+#include "model/exec.h"
+
+enum { NB_BLOCK_CHUNK = 2048, NB_BLOCK_EXEC_ROWS = 512, NB_BLOCK_MAX_OPS = 64 };
+
+/* What to take from where. */
+typedef struct nb_block_in {
+    nb_model *model;
+    nb_store *store;
+    const nb_calib *calib;
+    nb_pool *pool;
+    const nb_host *host;
+    bool replay_original; /* the next block sees the outputs of the unquantized one */
+} nb_block_in;
+
+/* Sizes that follow from the plan, and what to keep of each LINEAR op besides its sums and samples. */
+typedef struct nb_block_need {
+    size_t chunk_rows, chunk; /* rows and tokens that run at once */
+    size_t linear;            /* weights of the largest linear    */
+    size_t w;                 /* floats of the buffer w, at least linear */
+    bool full[NB_BLOCK_MAX_OPS], gram[NB_BLOCK_MAX_OPS];
+} nb_block_need;
+
+typedef struct nb_block {
+    nb_model *model;
+    const nb_plan *plan;
+    nb_store *store;
+    nb_exec *exec;
+    const nb_calib *calib;
+    nb_pool *pool;
+    const nb_host *host;
+    nb_rows rows;
+    nb_capture cap;
+    size_t layer, d, tokens;
+    bool captured;     /* since bind */
+    float *h, *h_next; /* [tokens][d]; h_next only with replay_original */
+    float *run;        /* [chunk][d] outputs of a chunk                 */
+    float *w, *tmp;    /* weights: need->w floats; one linear           */
+} nb_block;
+
+/* Defaults of *need for these rows; the caller raises w and sets full and gram. */
+void nb_block_sizes(const nb_plan *p, size_t rows, size_t len, nb_block_need *need);
+/* Bytes that open will take and the executor with it, besides the model. */
+uint64_t nb_block_bytes(const nb_plan *p, const nb_block_need *need, size_t rows, size_t len, bool replay_original);
+
+/* Take the buffers and run the embedding. On failure *b is cleared. */
+nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need *need, nb_err *err);
+void nb_block_clear(nb_block *b); /* a zeroed one is fine */
+
+/* Visit the first `rows` rows in chunks: fn gets the batch and the index of its first token. Asks the host whether to stop. */
+typedef nb_status nb_chunk_fn(void *user, const nb_batch *batch, size_t at, nb_err *err);
+nb_status nb_block_each(nb_block *b, size_t rows, nb_chunk_fn *fn, void *user, nb_err *err);
+nb_status nb_block_stopped(nb_err *err); /* NB_ECANCELED with its sentence */
+
+/* Bind a layer; then run it on all rows and keep what the need asks for, once or several times as weights change. Outputs
+ * of the first capture after bind are those of the original block. */
+nb_status nb_block_bind(nb_block *b, size_t layer, nb_err *err);
+nb_status nb_block_capture(nb_block *b, nb_err *err);
+
+/* Original weights of one linear as f32 into w[n][k]; NaN and Inf are refused here (NU-01). */
+nb_status nb_block_read(nb_block *b, nb_role role, float *w, nb_err *err);
+/* Relative output error of v against w on the sampled inputs of the op that holds `role`. */
+nb_status nb_block_error(nb_block *b, nb_role role, const float *w, const float *v, double *e, nb_err *err);
+
+/* Outputs of the block as it is now (or those of the original block) become the next inputs; unbind. */
+nb_status nb_block_replay(nb_block *b, nb_err *err);
+
+/* Read the f32 weights of any layer without a block. */
+nb_status nb_read_linear(nb_store *s, const nb_plan *p, size_t layer, nb_role role, float *w, nb_err *err);
+
+#endif
