@@ -1,5 +1,5 @@
 #!/bin/sh
-# Everything `make check` runs, in order; ends with one line "check: N passed, N failed, N skipped".
+# Everything `make check` runs, in order (FUZZ=1: also each fuzz target for a minute); ends with one line "check: N passed, N failed, N skipped".
 set -u
 cd "$(dirname "$0")/.."
 launch=
@@ -46,5 +46,13 @@ build release && tests release
 build dev && tests dev -L 'unit|cli'
 build clang
 build tsan threads && tests tsan -L threads
+if [ "${FUZZ:-0}" != 0 ]; then
+    step "fuzz, 60 s each"
+    tools/fuzz.sh 60 >build/fuzz.log 2>&1
+    cat build/fuzz.log
+    passed=$((passed + $(grep -c '^ok fuzz' build/fuzz.log)))
+    failed=$((failed + $(grep -c '^not ok fuzz' build/fuzz.log)))
+    grep -q '^\(not \)\{0,1\}ok fuzz' build/fuzz.log || failed=$((failed + 1))
+fi
 printf '\ncheck: %d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

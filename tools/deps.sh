@@ -19,6 +19,9 @@ clang|second compiler|command -v clang-14
 clang-format-14|layout of the source|command -v clang-format-14
 git|clean-tree test|command -v git
 "
+[ "$what" = check ] && [ "${FUZZ:-0}" != 0 ] && list="$list
+libclang-rt-14-dev|fuzzing and sanitizers of clang|ls /usr/lib/llvm-14/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
+"
 missing= reasons=
 while IFS='|' read -r pkg why probe; do
     [ -n "$pkg" ] || continue
