@@ -304,17 +304,12 @@ static void pre_names(void **state)
 }
 
 /* Every allocation fails once: NB_ENOMEM or success, and nothing leaks. */
-static void allocations(void **state)
+static void allocations_of(const variant *v)
 {
     static const char *const names[] = { "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json" };
-    variant v = good;
-    const char *path;
+    const char *path = model_file(v);
     bool failed = true;
 
-    (void)state;
-    v.pre = "qwen2";
-    v.add_bos = 1;
-    path = model_file(&v);
     for (uint64_t i = 1; failed && i < 20000; i++) {
         nb_err err = { 0 };
         nb_hfdir *d = NULL;
@@ -335,6 +330,19 @@ static void allocations(void **state)
         nb_store_close(s);
     }
     assert_false(failed);
+}
+
+static void allocations(void **state)
+{
+    variant v = good;
+
+    (void)state;
+    v.pre = "qwen2";
+    v.add_bos = 1;
+    allocations_of(&v);
+    v.model = "llama";
+    v.scores = "-1";
+    allocations_of(&v);
 }
 
 int main(void)
