@@ -41,7 +41,7 @@ typedef struct nb_event {
 typedef struct nb_engine nb_engine;
 typedef struct nb_engine_opts {
     nb_pool *pool;
-    size_t context;    /* longest prompt + answer; 0: the model's, at most what memory allows */
+    size_t context;    /* longest prompt + answer; 0: the model's, cut to what memory allows; never above the model's */
     size_t max_batch;  /* sequences decoding together, 0: 1 */
     size_t chunk;      /* prompt tokens per step, 0: 512    */
     nb_dtype kv_dtype; /* NONE: F16 */

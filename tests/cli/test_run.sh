@@ -42,6 +42,7 @@ echo "ok line of figures"
 fails "missing model" 3 'io.not_found' run "$TMP/nothing" x
 fails "empty directory" 3 FIL-001 run "$TMP/." x
 fails "prompt longer than the context" 6 'limit.context' run $model "$prompt" --context 4
+fails "context beyond the model's" 2 arg.context run $model "$prompt" --context 100000
 fails "bad temperature" 2 'arg.value' run $model x --temperature -3
 fails "unknown kernel" 2 arg.cpu run $model x --cpu sse9
 fails "option misspelled" 2 'did you mean --max-tokens' run $model x --max-token 3
