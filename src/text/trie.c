@@ -117,3 +117,8 @@ uint32_t nb_trie_step(const nb_trie *t, uint32_t at, unsigned char c)
     }
     return lo < p->first + p->n && t->node[lo].byte == c ? lo : 0;
 }
+
+nb_status nb_trie_exhausted(nb_err *err)
+{
+    return nb_fail(err, NB_ELIMIT, "limit.text", "", "the vocabulary has very long pieces and this text begins them again and again");
+}

@@ -26,4 +26,10 @@ void nb_trie_clear(nb_trie *t);
 /* The child of node `at` for byte c; 0: none. */
 uint32_t nb_trie_step(const nb_trie *t, uint32_t at, unsigned char c);
 
+/* Steps that searches in a text of n bytes may take: real pieces have a tenth of that, and a file of long ones (64 KiB
+ * each) must not make encoding hang. */
+#define NB_TRIE_BUDGET(n) (1024 * (uint64_t)(n) + (1u << 24))
+/* NB_ELIMIT "limit.text": the budget is used up. */
+nb_status nb_trie_exhausted(nb_err *err);
+
 #endif

@@ -30,7 +30,8 @@ typedef struct best {
 typedef struct work {
     best *v;
     size_t cap;
-    nb_spans cut; /* from the last piece to the first */
+    nb_spans cut;  /* from the last piece to the first */
+    uint64_t left; /* steps in the trie */
 } work;
 
 static void work_close(void *p)
@@ -216,6 +217,8 @@ static nb_status extend(const unigram *m, work *w, const char *s, size_t n, size
     uint32_t node = 0;
 
     for (size_t i = at; i < n; i++) {
+        if (w->left-- == 0)
+            return nb_trie_exhausted(err);
         node = nb_trie_step(&m->trie, node, (unsigned char)s[i]);
         if (!node)
             break;
@@ -257,6 +260,7 @@ static nb_status unigram_encode(const nb_tokmodel *base, nb_tokwork *tw, const c
 
     if (rc != NB_OK)
         return rc;
+    w->left = NB_TRIE_BUDGET(n);
     w->v[0] = (best){ .score = 0 };
     for (size_t i = 1; i <= n; i++)
         w->v[i].from = SIZE_MAX;

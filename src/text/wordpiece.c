@@ -89,12 +89,13 @@ static nb_status wordpiece_open(const nb_json *spec, const nb_tokjson *j, bool r
     return finish(m, NB_OK, out);
 }
 
-/* Longest piece from s on, below node `at`: its length, 0 when there is none. */
-static size_t longest(const words *m, uint32_t at, const char *s, size_t n, int32_t *id)
+/* Longest piece from s on, below node `at`: its length, 0 when there is none (or the budget of steps is used up). */
+static size_t longest(const words *m, uint32_t at, const char *s, size_t n, uint64_t *left, int32_t *id)
 {
     size_t best = 0;
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i<n && * left> 0; i++) {
+        --*left;
         at = nb_trie_step(&m->trie, at, (unsigned char)s[i]);
         if (!at)
             break;
@@ -110,6 +111,7 @@ static nb_status wordpiece_encode(const nb_tokmodel *base, nb_tokwork *w, const 
 {
     const words *m = (const words *)base;
     const size_t start = out->n;
+    uint64_t left = NB_TRIE_BUDGET(n);
     size_t chars = 0;
     nb_status rc = NB_OK;
 
@@ -121,7 +123,9 @@ static nb_status wordpiece_encode(const nb_tokmodel *base, nb_tokwork *w, const 
     for (size_t at = 0; rc == NB_OK && at < n;) {
         int32_t id = -1;
         const bool none = at > 0 && m->has_rest && !m->rest;
-        const size_t k = none ? 0 : longest(m, at > 0 ? m->rest : 0, s + at, n - at, &id);
+        const size_t k = none ? 0 : longest(m, at > 0 ? m->rest : 0, s + at, n - at, &left, &id);
+        if (left == 0)
+            return nb_trie_exhausted(err);
         if (k == 0) { /* one part unknown: the word is */
             out->n = start;
             return push_unknown(m, out, err);

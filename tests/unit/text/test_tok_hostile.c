@@ -251,6 +251,40 @@ static void long_runs(void **state)
     }
 }
 
+/* TK-09: one piece of 64 KiB that the text begins at every place: a limit, in bounded time. */
+static void long_pieces(void **state)
+{
+    static const char *const before[] = { "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<u>\",0],[\"a\",-1],[\"",
+                                          "{\"model\":{\"type\":\"WordPiece\",\"max_input_chars_per_word\":100000000,\"unk_token\":\"a\","
+                                          "\"vocab\":{\"a\":0,\"##a\":1,\"##" };
+    static const char *const after[] = { "b\",-1]]}}", "b\":2}}}" };
+    (void)state;
+
+    for (size_t i = 0; i < NB_LEN(before); i++) {
+        nb_buf json = { 0 }, text = { 0 };
+        nb_ids ids = { 0 };
+        nb_err err = { 0 };
+        nb_tokenizer *t;
+        nb_buf_puts(&json, before[i]);
+        for (size_t k = 0; k < 65000; k++)
+            nb_buf_putc(&json, 'a');
+        nb_buf_puts(&json, after[i]);
+        t = open_json(json.p, json.n, NULL);
+        for (size_t k = 0; k < 300000; k++)
+            nb_buf_putc(&text, 'a');
+        if (nb_tokenizer_encode(t, text.p, text.n, false, true, &ids, &err) != NB_ELIMIT || strcmp(err.cls, "limit.text") != 0 ||
+            ids.n != 0)
+            fail_msg("TK-09: %s %s", err.cls, err.what);
+        err = (nb_err){ 0 };
+        assert_int_equal(nb_tokenizer_encode(t, text.p, 200, false, true, &ids, &err), NB_OK); /* a short one is fine */
+        assert_int_equal(ids.n, 200);
+        nb_tokenizer_close(t);
+        nb_ids_clear(&ids);
+        nb_buf_clear(&json);
+        nb_buf_clear(&text);
+    }
+}
+
 /* TK-10: invalid bytes become U+FFFD before encoding. */
 static void invalid_text(void **state)
 {
@@ -479,11 +513,11 @@ static void large_vocabulary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opening),          cmocka_unit_test(no_memory),    cmocka_unit_test(nested_quantifiers),
-        cmocka_unit_test(long_runs),        cmocka_unit_test(invalid_text), cmocka_unit_test(numbers_in_names),
-        cmocka_unit_test(control_tokens),   cmocka_unit_test(many_added),   cmocka_unit_test(growth),
-        cmocka_unit_test(doubling),         cmocka_unit_test(limits),       cmocka_unit_test(any_ids),
-        cmocka_unit_test(large_vocabulary),
+        cmocka_unit_test(opening),          cmocka_unit_test(no_memory),        cmocka_unit_test(nested_quantifiers),
+        cmocka_unit_test(long_runs),        cmocka_unit_test(long_pieces),      cmocka_unit_test(invalid_text),
+        cmocka_unit_test(numbers_in_names), cmocka_unit_test(control_tokens),   cmocka_unit_test(many_added),
+        cmocka_unit_test(growth),           cmocka_unit_test(doubling),         cmocka_unit_test(limits),
+        cmocka_unit_test(any_ids),          cmocka_unit_test(large_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
