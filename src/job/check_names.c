@@ -202,6 +202,12 @@ static nb_status check_layer(const names_job *j, size_t layer)
     }
     for (size_t i = 0; rc == NB_OK && i < p->n_ops; i++) {
         const nb_op *op = &p->ops[i];
+        if (op->kind == NB_OP_ABSORB) { /* kv_b */
+            const nb_mla_cfg *m = &p->cfg->mla;
+            char prefix[128];
+            snprintf(name, sizeof name, "%sself_attn.kv_b_proj", nb_plan_layer(p, layer, prefix, sizeof prefix));
+            rc = need_linear(j, name, p->cfg->n_heads * (m->nope + m->value), m->kv_rank, true);
+        }
         if (op->kind != NB_OP_LINEAR || !nb_plan_runs(p, op, layer))
             continue;
         for (size_t r = 0; rc == NB_OK && r < 3 && op->roles[r] != NB_ROLE_NONE; r++) {

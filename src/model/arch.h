@@ -13,6 +13,9 @@ typedef enum nb_role {
     NB_ROLE_K,
     NB_ROLE_V,
     NB_ROLE_QKV, /* q, k and v as one stored matrix        */
+    NB_ROLE_QA,  /* latent attention (spec models 5.6): q in two steps */
+    NB_ROLE_QB,
+    NB_ROLE_KVA, /* latent of k and v, rotated part of k   */
     NB_ROLE_O,
     NB_ROLE_GATE,
     NB_ROLE_UP,      /* of a plain MLP: its first matrix       */
@@ -30,6 +33,8 @@ typedef enum nb_vec {
     NB_VEC_KN,
     NB_VEC_N1P, /* after attention   */
     NB_VEC_N2P, /* after the MLP     */
+    NB_VEC_QA,  /* of latents        */
+    NB_VEC_KVA,
     NB_VEC_N1_BIAS,
     NB_VEC_N2_BIAS,
     NB_VEC_QN_BIAS,
@@ -44,7 +49,7 @@ typedef enum nb_vec {
 typedef struct nb_names {
     const char *embed, *positions, *layers, *norm, *head; /* head: a full name */
     const char *roles[NB_ROLE_COUNT];
-    const char *vecs[NB_VEC_N2P + 1]; /* stems: .weight and .bias follow */
+    const char *vecs[NB_VEC_KVA + 1]; /* stems: .weight and .bias follow */
 } nb_names;
 
 /* Where a bias flag comes from. */
@@ -144,7 +149,8 @@ typedef enum nb_quirk {
     NB_Q_ROPE_ALPHA = 1 << 15,    /* dynamic rope with alpha                                                           */
     NB_Q_YARN_LONG = 1 << 16,     /* yarn means longrope */
     NB_Q_OSS = 1 << 17,           /* yarn when no key says how to rotate */
-    NB_Q_MSCALE = 1 << 18         /* short_mscale, long_mscale */
+    NB_Q_MSCALE = 1 << 18,        /* short_mscale, long_mscale */
+    NB_Q_INTERLEAVE = 1 << 19     /* rope_interleave (yes when absent) says whether pairs are rotated */
 } nb_quirk;
 
 typedef struct nb_arch {
@@ -176,6 +182,7 @@ typedef struct nb_arch {
     size_t pattern;     /* sliding_window_pattern when absent */
     bool layer_types;   /* a layer_types list overrides the window rule  */
     unsigned quirks;
+    bool mla; /* latent attention */
     nb_moe_row moe;
     const nb_names *names;
 } nb_arch;

@@ -374,12 +374,15 @@ static nb_status check_layers(const nb_model *m, const nb_host *host, nb_err *er
 
     for (size_t l = 0; l < m->cfg.n_layers; l++) {
         layer_plan lp = { 0 };
+        nb_source latent;
         nb_status rc = NB_OK;
 
         for (int v = 0; v < NB_VEC_COUNT && rc == NB_OK; v++)
             rc = layer_vec(m, l, (nb_vec)v, NULL, NULL, err);
         if (rc == NB_OK)
             rc = plan_layer(m, l, NULL, &lp, err);
+        if (rc == NB_OK && m->cfg.mla.on)
+            rc = nb_latent_find(m, l, &latent, err);
         for (size_t r = 0; r < lp.n; r++)
             for (size_t i = 0; i < lp.items[r].n_parts; i++)
                 n_wide += lp.items[r].src[i].widen;
@@ -396,6 +399,8 @@ static void free_layer(nb_layer *l)
 {
     if (l->block)
         nb_huge_free(l->block, l->block_bytes);
+    if (l->latent.block)
+        nb_huge_free(l->latent.block, l->latent.bytes);
     nb_arena_clear(&l->mem);
     *l = (nb_layer){ 0 };
 }
@@ -468,6 +473,8 @@ nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)
     free_plan(&lp);
     if (rc == NB_OK)
         rc = read_correction(m, layer, l, err);
+    if (rc == NB_OK && m->cfg.mla.on)
+        rc = nb_latent_bind(m, layer, &l->mem, &l->latent, err);
     if (rc == NB_OK)
         rc = nb_store_still(m->store, err);
     if (rc != NB_OK)
@@ -709,7 +716,7 @@ uint64_t nb_model_bytes(const nb_model *m)
     uint64_t n = m->embed_bytes + m->top.block_bytes;
 
     for (size_t l = 0; l < m->cfg.n_layers; l++)
-        n += m->layers[l].block_bytes;
+        n += m->layers[l].block_bytes + m->layers[l].latent.bytes;
     return n;
 }
 
@@ -731,6 +738,8 @@ uint64_t nb_model_step_bytes(const nb_model *m)
     for (size_t l = 0; l < m->cfg.n_layers; l++)
         for (size_t r = 0; r < NB_ROLE_COUNT; r++)
             n += m->layers[l].ops[r].bytes;
+    for (size_t l = 0; l < m->cfg.n_layers; l++)
+        n += m->layers[l].latent.bytes;
     for (size_t l = 0; m->cfg.moe.sparse && l < m->cfg.n_layers; l++)
         n += moe_step_bytes(&m->cfg, &m->layers[l].moe);
     return n;

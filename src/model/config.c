@@ -37,6 +37,8 @@ static nb_status get_heads(const nb_cfg_reader *r, nb_config *c)
     rc = nb_cfg_size(r, heads, NB_CFG_MAX_COUNT, c->arch->n_heads, &c->n_heads);
     if (rc != NB_OK)
         return rc;
+    if (c->arch->mla)
+        return nb_cfg_mla(r, c);
     /* A null means the head count; only a missing key has a class default. */
     dflt = nb_json_get(r->in, "num_key_value_heads") || !c->arch->kv_heads ? c->n_heads : c->arch->kv_heads;
     if (c->qkv == NB_QKV_BY_HEAD && c->n_kv_heads) /* decided by the family */

@@ -46,6 +46,12 @@ typedef struct nb_moe_cfg {
     bool any_dense;
 } nb_moe_cfg;
 
+/* Latent attention: sizes of the latents and of the parts of a head. */
+typedef struct nb_mla_cfg {
+    bool on;
+    size_t q_rank, kv_rank, nope, rope, value; /* q_rank 0: q in one step */
+} nb_mla_cfg;
+
 typedef struct nb_config {
     const nb_arch *arch;
     const nb_names *names; /* never NULL */
@@ -74,6 +80,7 @@ typedef struct nb_config {
     size_t embed_dim; /* of the embedding table and the head; d_model but for projections in and out */
     bool final_norm;
     nb_moe_cfg moe;
+    nb_mla_cfg mla;                     /* on: head_dim is the rotated part, n_kv_heads 1: all heads share the latent */
     bool transposed;                    /* unquantized linears are stored [inputs, outputs] */
     const uint8_t *windowed;            /* [n_layers] 1: the layer looks back sliding_window tokens only; NULL: no layer does */
     nb_dtype dtype;                     /* as declared; NONE when absent */
@@ -98,6 +105,8 @@ nb_layer_rope nb_rope_layer(const nb_config *c, size_t layer);
 /* Angle per position of pair i (0 .. r/2-1), and the factor of both cos and sin. key: of nb_rope_key. */
 double nb_rope_freq(const nb_config *c, size_t key, size_t i);
 double nb_rope_attention_factor(const nb_config *c);
+/* g(s, m) of spec models 8.5. */
+double nb_rope_mscale(double s, double m);
 /* cos, sin for positions [pos, pos + n): cs[n][r/2], sn[n][r/2]. Computed in double, rounded once. */
 void nb_rope_table(const nb_config *c, size_t key, size_t pos, size_t n, float *cs, float *sn);
 /* The same for the local table, which has no kind that depends on lengths and the same r. */

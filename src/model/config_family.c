@@ -214,6 +214,31 @@ static nb_status get_moe(const nb_cfg_reader *r, nb_config *c)
     return get_sparse(r, c, row);
 }
 
+nb_status nb_cfg_mla(const nb_cfg_reader *r, nb_config *c)
+{
+    static const char *const q[] = { "q_lora_rank", NULL }, *const kv[] = { "kv_lora_rank", NULL };
+    static const char *const nope[] = { "qk_nope_head_dim", NULL }, *const rope[] = { "qk_rope_head_dim", NULL };
+    static const char *const value[] = { "v_head_dim", NULL };
+    nb_mla_cfg *m = &c->mla;
+    const char *key;
+    nb_status rc = NB_OK;
+
+    m->on = true;
+    if (nb_cfg_find(r, q, &key))
+        rc = nb_cfg_size(r, q, NB_CFG_MAX_DIM, 0, &m->q_rank);
+    if (rc != NB_OK || (rc = nb_cfg_size(r, kv, 1 << 16, 512, &m->kv_rank)) != NB_OK ||
+        (rc = nb_cfg_size(r, nope, 1 << 16, 128, &m->nope)) != NB_OK || (rc = nb_cfg_size(r, rope, 1 << 16, 64, &m->rope)) != NB_OK ||
+        (rc = nb_cfg_size(r, value, 1 << 16, 128, &m->value)) != NB_OK)
+        return rc;
+    c->head_dim = m->rope;
+    c->n_kv_heads = 1;
+    c->kv_dim = m->kv_rank + m->rope;
+    if ((uint64_t)c->n_heads * (c->kv_dim + m->nope + m->value) > NB_CFG_MAX_DIM)
+        return nb_fail(r->err, NB_EFORMAT, "cfg.overflow", "", "%zu heads of latent attention are above %d components", c->n_heads,
+                       NB_CFG_MAX_DIM);
+    return NB_OK;
+}
+
 /* After the sizes: multipliers, caps, positions. */
 nb_status nb_cfg_family(const nb_cfg_reader *r, nb_config *c)
 {
@@ -226,6 +251,8 @@ nb_status nb_cfg_family(const nb_cfg_reader *r, nb_config *c)
     c->res_mult = 1;
     c->logit_mult = q & NB_Q_LOGIT_SCALE ? 0.0625 : 1;
     c->attn_scale = 1 / sqrt((double)c->head_dim);
+    if (c->mla.on)
+        c->attn_scale = 1 / sqrt((double)(c->mla.nope + c->mla.rope));
     c->embed_dim = c->d_model;
     c->final_norm = true;
     c->learned_pos = c->names->positions != NULL;
@@ -236,6 +263,8 @@ nb_status nb_cfg_family(const nb_cfg_reader *r, nb_config *c)
         (q & NB_Q_SCORE_CAP && (rc = get_cap(r, "attn_logit_softcapping", 50, &c->score_cap)) != NB_OK) ||
         (q & (NB_Q_SCORE_CAP | NB_Q_LOGIT_CAP) &&
          (rc = get_cap(r, "final_logit_softcapping", q & NB_Q_SCORE_CAP ? 30 : 0, &c->logit_cap)) != NB_OK))
+        return rc;
+    if (q & NB_Q_INTERLEAVE && (rc = nb_cfg_flag(r, "rope_interleave", true, &c->rope_pairs)) != NB_OK)
         return rc;
     if ((rc = get_moe(r, c)) != NB_OK)
         return rc;

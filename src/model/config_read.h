@@ -37,7 +37,9 @@ nb_status nb_cfg_bool(const nb_cfg_reader *r, const char *key, const nb_json *v,
 /* A key of true or false with a value when absent. */
 nb_status nb_cfg_flag(const nb_cfg_reader *r, const char *key, bool dflt, bool *out);
 
-/* config_family.c. What decides the shape of a layer, before the sizes; then multipliers, caps, positions, experts. */
+/* config_family.c. Sizes of latent attention; n_heads is known. */
+nb_status nb_cfg_mla(const nb_cfg_reader *r, nb_config *c);
+/* What decides the shape of a layer, before the sizes; then multipliers, caps, positions, experts. */
 nb_status nb_cfg_block(const nb_cfg_reader *r, nb_config *c);
 nb_status nb_cfg_family(const nb_cfg_reader *r, nb_config *c);
 /* config_rope.c. The records of section 8.2; and which layers use which: first what windows follow from, then the rest. */

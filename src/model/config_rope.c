@@ -160,6 +160,8 @@ nb_status nb_cfg_rope(const nb_cfg_reader *r, nb_config *c)
         return NB_OK;
     }
     rc = read_rope(r, c, by_type ? full : R, c->arch->theta, !by_type, &c->rope);
+    if (rc == NB_OK && c->mla.on && c->rope.kind == NB_ROPE_YARN) /* m squared: section 8.5 */
+        c->attn_scale *= pow(nb_rope_mscale(c->rope.factor, c->rope.mscale_all_dim), 2);
     return rc != NB_OK || c->arch->rope != NB_LAYERS_LOCAL ? rc : get_local(r, c, local, by_type);
 }
 

@@ -34,6 +34,8 @@ static nb_status alloc_acts(nb_xcpu *x, nb_err *err)
     size_t k = c->d_ff > c->d_model ? c->d_ff : c->d_model;
 
     k = k > c->n_heads * c->head_dim ? k : c->n_heads * c->head_dim;
+    k = k > c->n_heads * c->mla.value ? k : c->n_heads * c->mla.value;
+    k = k > c->mla.q_rank ? k : c->mla.q_rank;
     k = k > c->moe.ff ? k : c->moe.ff;
     k = k > c->moe.shared_ff ? k : c->moe.shared_ff;
     x->n_acts = x->m->lazy ? 3 : x->m->n_acts;

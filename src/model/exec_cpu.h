@@ -23,6 +23,8 @@ typedef enum nb_item_kind {
     NB_IT_CLIP,
     NB_IT_ROPE,
     NB_IT_ALIBI,
+    NB_IT_LATENT,
+    NB_IT_JOIN,
     NB_IT_KV,
     NB_IT_PACK,
     NB_IT_ACT_MUL,
@@ -103,6 +105,11 @@ void nb_xcpu_final_norm(nb_xcpu *x, size_t from, size_t to);
 void nb_xcpu_linear(nb_xcpu *x, const nb_fused *f, nb_slot in, nb_slot out, size_t m);
 /* y = act(gate) * up */
 void nb_xcpu_act_mul(const nb_xcpu *x, float *y, const float *gate, const float *up, size_t n);
+/* exec_mla.c. Row-wise steps of latent attention, and those by head. */
+void nb_xcpu_latent(const nb_xcpu *x, const nb_item *it, size_t r);
+void nb_xcpu_join(const nb_xcpu *x, size_t r);
+void nb_xcpu_absorb(nb_xcpu *x, size_t l);
+void nb_xcpu_unfold(nb_xcpu *x, size_t l);
 /* exec_moe.c. The mixture of experts of layer l. Nothing is pending. */
 void nb_xcpu_moe(nb_xcpu *x, size_t l, const nb_op *op);
 /* Logits of `m` rows in the NORM slot. */

@@ -31,6 +31,11 @@ static void op_norm(const nb_xcpu *x, const nb_item *it, size_t r)
 {
     const nb_vec vec = it->op->vec;
 
+    if (vec == NB_VEC_QA) { /* its epsilon is not that of the layers */
+        float *q = at(x, it->op->in, r);
+        x->kern->rmsnorm(q, q, it->layer->vec[vec], 0, 1e-6f, x->m->cfg.mla.q_rank);
+        return;
+    }
     norm_row(x, at(x, it->op->out, r), at(x, it->op->in, r), vec_of(it->layer, vec), vec_of(it->layer, nb_plan_vec_bias(&x->m->plan, vec)));
 }
 
@@ -282,6 +287,12 @@ static void run_items(void *ctx, size_t begin, size_t end, int thread)
                 break;
             case NB_IT_ALIBI:
                 op_alibi(x, r);
+                break;
+            case NB_IT_LATENT:
+                nb_xcpu_latent(x, it, r);
+                break;
+            case NB_IT_JOIN:
+                nb_xcpu_join(x, r);
                 break;
             case NB_IT_PACK:
                 op_pack(x, it->op, r);
@@ -562,16 +573,19 @@ static void op_attn(nb_xcpu *x, size_t l)
 void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1)
 {
     static const nb_item_kind items[NB_OP_COUNT] = {
-        [NB_OP_NORM] = NB_IT_NORM,       [NB_OP_QKNORM] = NB_IT_QKNORM, [NB_OP_CLIP] = NB_IT_CLIP,
-        [NB_OP_ROPE] = NB_IT_ROPE,       [NB_OP_ALIBI] = NB_IT_ALIBI,   [NB_OP_PACK] = NB_IT_PACK,
-        [NB_OP_ACT_MUL] = NB_IT_ACT_MUL, [NB_OP_ACT] = NB_IT_ACT,       [NB_OP_ADD] = NB_IT_ADD,
+        [NB_OP_NORM] = NB_IT_NORM,   [NB_OP_QKNORM] = NB_IT_QKNORM, [NB_OP_CLIP] = NB_IT_CLIP,       [NB_OP_ROPE] = NB_IT_ROPE,
+        [NB_OP_ALIBI] = NB_IT_ALIBI, [NB_OP_PACK] = NB_IT_PACK,     [NB_OP_ACT_MUL] = NB_IT_ACT_MUL, [NB_OP_ACT] = NB_IT_ACT,
+        [NB_OP_ADD] = NB_IT_ADD,     [NB_OP_LATENT] = NB_IT_LATENT, [NB_OP_JOIN] = NB_IT_JOIN,
     };
 
     for (size_t i = op0; i < op1; i++) {
         const nb_op *op = &x->m->plan.ops[i];
         if (!nb_plan_runs(&x->m->plan, op, l))
             continue;
-        if (op->kind == NB_OP_MOE) {
+        if (op->kind == NB_OP_ABSORB || op->kind == NB_OP_UNFOLD) {
+            nb_xcpu_flush(x);
+            (op->kind == NB_OP_ABSORB ? nb_xcpu_absorb : nb_xcpu_unfold)(x, l);
+        } else if (op->kind == NB_OP_MOE) {
             nb_xcpu_flush(x);
             nb_xcpu_moe(x, l, op);
         } else if (op->kind == NB_OP_LINEAR)

@@ -47,6 +47,8 @@ static nb_status layer_bytes(const nb_plan *p, const nb_scan *sc, const nb_store
 
         if (!nb_plan_runs(p, op, layer))
             continue;
+        if (op->kind == NB_OP_ABSORB) /* as 16-bit floats; a quantized kv_b takes twice that */
+            *bytes += nb_latent_bytes(p->cfg, NB_DT_BF16);
         if (op->kind == NB_OP_MOE)
             rc = moe_bytes(p, sc, s, layer, bytes, err);
         if (op->kind != NB_OP_LINEAR)

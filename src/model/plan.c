@@ -12,12 +12,14 @@
 
 static const char *const role_names[NB_ROLE_COUNT] = {
     [NB_ROLE_Q] = "self_attn.q_proj",     [NB_ROLE_K] = "self_attn.k_proj",       [NB_ROLE_V] = "self_attn.v_proj",
+    [NB_ROLE_QA] = "self_attn.q_a_proj",  [NB_ROLE_QB] = "self_attn.q_b_proj",    [NB_ROLE_KVA] = "self_attn.kv_a_proj_with_mqa",
     [NB_ROLE_QKV] = "self_attn.qkv_proj", [NB_ROLE_O] = "self_attn.o_proj",       [NB_ROLE_GATE] = "mlp.gate_proj",
     [NB_ROLE_UP] = "mlp.up_proj",         [NB_ROLE_GATE_UP] = "mlp.gate_up_proj", [NB_ROLE_DOWN] = "mlp.down_proj",
 };
 static const char *const vec_names[] = {
-    [NB_VEC_N1] = "input_layernorm",  [NB_VEC_N2] = "post_attention_layernorm",  [NB_VEC_QN] = "self_attn.q_norm",
-    [NB_VEC_KN] = "self_attn.k_norm", [NB_VEC_N1P] = "post_attention_layernorm", [NB_VEC_N2P] = "post_feedforward_layernorm",
+    [NB_VEC_N1] = "input_layernorm",         [NB_VEC_N2] = "post_attention_layernorm",  [NB_VEC_QN] = "self_attn.q_norm",
+    [NB_VEC_KN] = "self_attn.k_norm",        [NB_VEC_N1P] = "post_attention_layernorm", [NB_VEC_N2P] = "post_feedforward_layernorm",
+    [NB_VEC_QA] = "self_attn.q_a_layernorm", [NB_VEC_KVA] = "self_attn.kv_a_layernorm",
 };
 
 static const char *or_default(const char *name, const char *dflt)
@@ -171,7 +173,17 @@ void nb_plan_linear_size(const nb_plan *p, nb_role role, size_t *n, size_t *k)
     *k = c->d_model;
     switch (role) {
     case NB_ROLE_Q:
-        *n = c->n_heads * c->head_dim;
+        *n = c->n_heads * (c->mla.on ? c->mla.nope + c->mla.rope : c->head_dim);
+        break;
+    case NB_ROLE_QA:
+        *n = c->mla.q_rank;
+        break;
+    case NB_ROLE_QB:
+        *n = c->n_heads * (c->mla.nope + c->mla.rope);
+        *k = c->mla.q_rank;
+        break;
+    case NB_ROLE_KVA:
+        *n = c->mla.kv_rank + c->mla.rope;
         break;
     case NB_ROLE_K:
     case NB_ROLE_V:
@@ -182,7 +194,7 @@ void nb_plan_linear_size(const nb_plan *p, nb_role role, size_t *n, size_t *k)
         break;
     case NB_ROLE_O:
         *n = c->d_model;
-        *k = c->n_heads * c->head_dim;
+        *k = c->n_heads * (c->mla.on ? c->mla.value : c->head_dim);
         break;
     case NB_ROLE_GATE_UP:
         *n = 2 * c->d_ff;
@@ -204,6 +216,8 @@ size_t nb_plan_role_off(const nb_plan *p, nb_role role)
         return p->qkv.off[1];
     case NB_ROLE_V:
         return p->qkv.off[2];
+    case NB_ROLE_KVA:
+        return p->kva_off;
     case NB_ROLE_UP:
         return p->up_off;
     default:
@@ -237,6 +251,10 @@ size_t nb_plan_vec_size(const nb_plan *p, nb_vec vec)
     case NB_VEC_QN_BIAS:
     case NB_VEC_KN_BIAS:
         return biased && c->qk == NB_QK_HEAD ? c->head_dim : 0;
+    case NB_VEC_QA:
+        return c->mla.q_rank;
+    case NB_VEC_KVA:
+        return c->mla.kv_rank;
     case NB_VEC_SINKS:
         return c->arch->quirks & NB_Q_OSS ? c->n_heads : 0;
     case NB_VEC_ACT_SCALE:
@@ -264,6 +282,21 @@ static size_t grouped_heads(const nb_config *c, nb_heads *out)
     return c->n_kv_heads * step;
 }
 
+static void size_latent(nb_plan *p)
+{
+    const nb_config *c = p->cfg;
+    const nb_mla_cfg *m = &c->mla;
+    const size_t q = c->n_heads * (m->nope + m->rope), fold = m->kv_rank > m->value ? m->kv_rank : m->value;
+    size_t *len = p->slot_len;
+
+    p->kva_slot = m->q_rank ? NB_SLOT_LORA : NB_SLOT_QKV;
+    p->kva_off = PAD64(m->q_rank ? m->q_rank : q);
+    len[NB_SLOT_LORA] = m->q_rank ? p->kva_off + c->kv_dim : 0;
+    len[NB_SLOT_QKV] = m->q_rank ? q : p->kva_off + c->kv_dim;
+    len[NB_SLOT_FOLD] = c->n_heads * PAD64(fold);
+    len[NB_SLOT_ATT] = c->n_heads * m->value;
+}
+
 static void size_slots(nb_plan *p)
 {
     const nb_config *c = p->cfg;
@@ -273,7 +306,7 @@ static void size_slots(nb_plan *p)
     len[NB_SLOT_QKV] = fused && c->qkv == NB_QKV_BY_HEAD ? grouped_heads(c, &p->qkv) : plain_heads(c, c->head_dim, !fused, &p->qkv);
     p->att = p->qkv;
     p->att_in = NB_SLOT_QKV;
-    if (c->alibi) {
+    if (c->alibi || c->mla.on) {
         len[NB_SLOT_HEADS] = plain_heads(c, c->kv_dim, false, &p->att);
         len[NB_SLOT_WIDE] = c->n_heads * c->kv_dim;
         p->att_in = NB_SLOT_HEADS;
@@ -282,6 +315,8 @@ static void size_slots(nb_plan *p)
     len[NB_SLOT_X] = len[NB_SLOT_NORM] = len[NB_SLOT_PROJ] = c->d_model;
     len[NB_SLOT_NORM2] = c->block == NB_BLOCK_PAR2 ? c->d_model : 0;
     len[NB_SLOT_ATT] = c->n_heads * c->head_dim;
+    if (c->mla.on)
+        size_latent(p);
     len[NB_SLOT_GU] = !gated ? c->d_ff : p->has_role[NB_ROLE_GATE_UP] ? 2 * c->d_ff : 2 * PAD64(c->d_ff);
     len[NB_SLOT_ACT] = c->d_ff;
     for (size_t i = 0; i < NB_SLOT_COUNT; i++)
@@ -326,11 +361,33 @@ static void emit_linear(nb_plan *p, nb_slot in, nb_slot out, nb_role a, nb_role 
     emit(p, (nb_op){ .kind = NB_OP_LINEAR, .in = in, .out = out, .roles = { a, b, c } });
 }
 
+/* Attention over a cache of latents: each head's q is brought there, its value back from there. */
+static void emit_latent(nb_plan *p, nb_slot in)
+{
+    if (p->cfg->mla.q_rank) {
+        emit_linear(p, in, NB_SLOT_LORA, NB_ROLE_QA, NB_ROLE_KVA, NB_ROLE_NONE);
+        emit(p, (nb_op){ .kind = NB_OP_NORM, .in = NB_SLOT_LORA, .out = NB_SLOT_LORA, .vec = NB_VEC_QA });
+        emit_linear(p, NB_SLOT_LORA, NB_SLOT_QKV, NB_ROLE_QB, NB_ROLE_NONE, NB_ROLE_NONE);
+    } else {
+        emit_linear(p, in, NB_SLOT_QKV, NB_ROLE_Q, NB_ROLE_KVA, NB_ROLE_NONE);
+    }
+    emit_step(p, NB_OP_LATENT, NB_SLOT_QKV, NB_SLOT_QKV);
+    emit_step(p, NB_OP_ABSORB, NB_SLOT_QKV, NB_SLOT_FOLD);
+    emit_step(p, NB_OP_JOIN, NB_SLOT_FOLD, NB_SLOT_HEADS);
+    emit_step(p, NB_OP_ATTN, NB_SLOT_HEADS, NB_SLOT_WIDE);
+    emit_step(p, NB_OP_UNFOLD, NB_SLOT_WIDE, NB_SLOT_ATT);
+    emit_linear(p, NB_SLOT_ATT, NB_SLOT_PROJ, NB_ROLE_O, NB_ROLE_NONE, NB_ROLE_NONE);
+}
+
 /* From slot `in` to PROJ. */
 static void emit_attention(nb_plan *p, nb_slot in, bool fused)
 {
     const nb_config *c = p->cfg;
 
+    if (c->mla.on) {
+        emit_latent(p, in);
+        return;
+    }
     emit_linear(p, in, NB_SLOT_QKV, fused ? NB_ROLE_QKV : NB_ROLE_Q, fused ? NB_ROLE_NONE : NB_ROLE_K, fused ? NB_ROLE_NONE : NB_ROLE_V);
     if (c->qk != NB_QK_NONE && c->qk != NB_QK_AFTER)
         emit(p, (nb_op){ .kind = NB_OP_QKNORM, .in = NB_SLOT_QKV, .out = NB_SLOT_QKV, .vec = NB_VEC_QN });

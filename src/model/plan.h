@@ -18,6 +18,10 @@ typedef enum nb_op_kind {
     NB_OP_CLIP,    /* limit q, k, v inside the QKV slot                  */
     NB_OP_ROPE,    /* rotate q and k inside the QKV slot                 */
     NB_OP_ALIBI,   /* q, k, v with the components that carry position biases */
+    NB_OP_LATENT,  /* norm the latent of k and v, rotate q and k */
+    NB_OP_ABSORB,  /* q of every head in terms of the latent */
+    NB_OP_JOIN,    /* q, k, v of latent attention side by side */
+    NB_OP_UNFOLD,  /* values of every head from its latent */
     NB_OP_ATTN,    /* append k, v; out = attention(q)                    */
     NB_OP_PACK,    /* the first head_dim components of every head        */
     NB_OP_ACT,     /* out = act(in) of a plain MLP                       */
@@ -31,7 +35,9 @@ typedef enum nb_slot {
     NB_SLOT_X,
     NB_SLOT_NORM,
     NB_SLOT_NORM2, /* of the MLP when it runs beside attention */
+    NB_SLOT_LORA,  /* latents of q, and of k and v              */
     NB_SLOT_QKV,
+    NB_SLOT_FOLD,  /* by head, each padded to 64: q in terms of the latent; later its values */
     NB_SLOT_HEADS, /* q, k, v widened for attention (alibi)    */
     NB_SLOT_WIDE,  /* its output                               */
     NB_SLOT_ATT,
@@ -66,6 +72,8 @@ typedef struct nb_plan {
                                        * (QKV and GU of several parts: the padded width) */
     nb_heads qkv, att;                /* in the QKV slot, and in the input of ATTN */
     nb_slot att_in;
+    nb_slot kva_slot; /* where the latent of k and v lies */
+    size_t kva_off;
     size_t up_off; /* where up begins inside GU */
     bool has_role[NB_ROLE_COUNT];
     bool has_act_scale;

@@ -85,8 +85,7 @@ static double freq(const nb_config *c, const nb_rope *r, size_t key, size_t i)
     }
 }
 
-/* g(s, m) of section 8.5. */
-static double yarn_mscale(double s, double m)
+double nb_rope_mscale(double s, double m)
 {
     return s <= 1 ? 1 : 0.1 * m * log(s) + 1;
 }
@@ -107,8 +106,8 @@ static double attention_factor(const nb_rope *r, size_t key)
     if (r->has_attention_factor)
         return r->attention_factor;
     if (r->mscale != 0 && r->mscale_all_dim != 0)
-        return yarn_mscale(r->factor, r->mscale) / yarn_mscale(r->factor, r->mscale_all_dim);
-    return yarn_mscale(r->factor, 1);
+        return nb_rope_mscale(r->factor, r->mscale) / nb_rope_mscale(r->factor, r->mscale_all_dim);
+    return nb_rope_mscale(r->factor, 1);
 }
 
 static void table(const nb_config *c, const nb_rope *r, size_t key, size_t pos, size_t n, float *cs, float *sn)

@@ -67,7 +67,12 @@ nb_status nb_source_find(const nb_store *s, const nb_scan *sc, const char *prefi
 static bool wants_bias(const nb_config *c, nb_role role)
 {
     switch (role) {
+    case NB_ROLE_QB:
+        return false;
     case NB_ROLE_Q:
+        return c->attn_bias && !c->mla.on;
+    case NB_ROLE_QA:
+    case NB_ROLE_KVA:
     case NB_ROLE_K:
     case NB_ROLE_V:
     case NB_ROLE_QKV:

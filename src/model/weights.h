@@ -52,6 +52,14 @@ typedef struct nb_moe {
     nb_fused gate;     /* of the shared one, one output; no matrices: none */
 } nb_moe;
 
+/* kv_b of latent attention, taken apart by head. */
+typedef struct nb_latent {
+    nb_dense *absorb; /* [n_heads] kv_rank outputs from nope inputs  */
+    nb_dense *unfold; /* [n_heads] value outputs from kv_rank inputs */
+    unsigned char *block;
+    size_t bytes;
+} nb_latent;
+
 /* Sources of one such MLP. */
 typedef struct nb_ffn_source {
     nb_source gu[3], down;
@@ -63,6 +71,7 @@ typedef struct nb_layer {
     nb_fused ops[NB_ROLE_COUNT]; /* by first role of the op */
     float *vec[NB_VEC_COUNT];
     nb_moe moe;
+    nb_latent latent;
     unsigned char *block; /* packed matrices, one huge block */
     size_t block_bytes;
     nb_arena mem; /* norm vectors, biases, permutations */
@@ -96,6 +105,11 @@ nb_status nb_source_op(const nb_plan *p, const nb_store *s, const nb_scan *sc, s
                        size_t *n_parts, nb_err *err);
 /* What only the stored bytes tell: perm (from mem) and wide. */
 nb_status nb_source_probe(nb_source *src, nb_arena *mem, nb_err *err);
+/* latent.c: find and check kv_b (src), and pack it. Free with nb_huge_free(block, bytes). */
+nb_status nb_latent_find(const nb_model *m, size_t layer, nb_source *src, nb_err *err);
+nb_status nb_latent_bind(const nb_model *m, size_t layer, nb_arena *mem, nb_latent *out, nb_err *err);
+/* Bytes it takes. */
+size_t nb_latent_bytes(const nb_config *c, nb_dtype type);
 /* moe.c: experts e < n_experts, the shared one e == n_experts. NB_EFORMAT cfg.missing_tensor, cfg.shape_mismatch. */
 nb_status nb_moe_ffn(const nb_plan *p, const nb_store *s, const nb_scan *sc, size_t layer, size_t e, nb_ffn_source *out, nb_err *err);
 nb_status nb_moe_router(const nb_plan *p, const nb_store *s, size_t layer, nb_source *out, nb_err *err);

@@ -255,15 +255,16 @@ static void table(void **state)
     (void)state;
     for (size_t i = 0; i < nb_arch_count(); i++) {
         const nb_arch *a = nb_arch_at(i);
-        char edit[256];
+        char edit[320];
         nb_config c;
 
         assert_ptr_equal(nb_arch_find(a->type, NULL), a);
         assert_ptr_equal(nb_arch_find(NULL, a->cls), a);
         assert_true(a->eps > 0 && a->theta > 0 && a->eps_key);
         snprintf(edit, sizeof edit,
-                 "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_local_experts\":16,\"moe_intermediate_size\":32}", a->type,
-                 a->cls);
+                 "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_local_experts\":16,\"num_experts_per_tok\":2,\"moe_intermediate_"
+                 "size\":32}",
+                 a->type, a->cls);
         c = parsed(edit);
         assert_ptr_equal(c.arch, a);
         nb_config_clear(&c);

@@ -1,0 +1,101 @@
+/* latent.c - kv_b of latent attention, packed twice: to bring each head's q to the latent, and its values back.
+ * Source: spec models 5.6 (absorption). */
+#include <stdio.h>
+
+#include "model/weights.h"
+
+#define PAD64(n) (((n) + 63) / 64 * 64)
+
+nb_status nb_latent_find(const nb_model *m, size_t layer, nb_source *src, nb_err *err)
+{
+    const nb_mla_cfg *c = &m->cfg.mla;
+    char prefix[128], name[192];
+
+    snprintf(name, sizeof name, "%sself_attn.kv_b_proj", nb_plan_layer(&m->plan, layer, prefix, sizeof prefix));
+    return nb_source_find(m->store, m->scan, name, m->cfg.n_heads * (c->nope + c->value), c->kv_rank, src, err);
+}
+
+/* All of kv_b as f32. */
+static nb_status read_all(const nb_model *m, const nb_source *src, float *w, nb_err *err)
+{
+    nb_qlin q = { 0 };
+    nb_status rc;
+
+    if (!src->q)
+        return nb_store_read_f32(m->store, src->w, 0, (uint64_t)src->n * src->k, w, err);
+    rc = nb_qlin_init(&q, NB_STRIP, src->k, src->q->g, src->q->spec.bits, err);
+    for (size_t n0 = 0; n0 < src->n && rc == NB_OK; n0 += NB_STRIP) {
+        q.n = src->n - n0 < NB_STRIP ? src->n - n0 : NB_STRIP;
+        rc = src->q->format->unpack(src->q, n0, &q, err);
+        if (rc == NB_OK)
+            nb_qlin_dequant(&q, w + n0 * src->k);
+    }
+    nb_qlin_clear(&q);
+    return rc;
+}
+
+static bool layout(const nb_config *c, nb_dtype type, nb_dense *absorb, nb_dense *unfold)
+{
+    return nb_dense_layout(absorb, PAD64(c->mla.kv_rank), c->mla.nope, type) &&
+           nb_dense_layout(unfold, PAD64(c->mla.value), c->mla.kv_rank, type);
+}
+
+size_t nb_latent_bytes(const nb_config *c, nb_dtype type)
+{
+    nb_dense a, b;
+
+    return layout(c, type, &a, &b) ? c->n_heads * (PAD64(a.bytes) + PAD64(b.bytes)) : 0;
+}
+
+/* Rows of w, `rows` of them, row r and column i at r * rs + i * cs, strip by strip. */
+static void pack(const nb_model *m, nb_dense *p, const float *w, size_t rows, size_t rs, size_t cs, float *part, void *typed)
+{
+    for (size_t n0 = 0; n0 < rows; n0 += NB_STRIP) {
+        const size_t n = rows - n0 < NB_STRIP ? rows - n0 : NB_STRIP;
+        for (size_t r = 0; r < n; r++)
+            for (size_t i = 0; i < p->k; i++)
+                part[r * p->k + i] = w[(n0 + r) * rs + i * cs];
+        nb_from_f32(typed, part, p->dtype, n * p->k);
+        m->kern->pack_dense(p, n0, typed, n);
+    }
+}
+
+nb_status nb_latent_bind(const nb_model *m, size_t layer, nb_arena *mem, nb_latent *out, nb_err *err)
+{
+    const nb_config *c = &m->cfg;
+    const size_t H = c->n_heads, rank = c->mla.kv_rank, step = (c->mla.nope + c->mla.value) * rank;
+    const size_t most = NB_STRIP * (rank > c->mla.nope ? rank : c->mla.nope);
+    nb_source src;
+    nb_status rc = nb_latent_find(m, layer, &src, err);
+    const nb_dtype type = rc != NB_OK || src.q ? NB_DT_F32 : nb_source_dtype(src.w, m->f32);
+    float *w = NULL, *part = NULL;
+    unsigned char *at, *typed = NULL;
+
+    if (rc != NB_OK)
+        return rc;
+    out->bytes = nb_latent_bytes(c, type);
+    w = nb_alloc_array(src.n, src.k * sizeof *w);
+    part = nb_alloc_array(most, sizeof *part);
+    typed = nb_alloc_array(most, sizeof(float));
+    out->absorb = nb_arena_calloc(mem, H, sizeof *out->absorb);
+    out->unfold = nb_arena_calloc(mem, H, sizeof *out->unfold);
+    at = out->block = out->bytes ? nb_huge_alloc(out->bytes) : NULL;
+    if (!w || !part || !typed || !out->absorb || !out->unfold || !at)
+        rc = nb_enomem(err, "the latent projections");
+    if (rc == NB_OK)
+        rc = read_all(m, &src, w, err);
+    for (size_t h = 0; h < H && rc == NB_OK; h++) {
+        const float *k = w + h * step, *v = k + c->mla.nope * rank;
+        layout(c, type, &out->absorb[h], &out->unfold[h]);
+        out->absorb[h].base = at;
+        at += PAD64(out->absorb[h].bytes);
+        out->unfold[h].base = at;
+        at += PAD64(out->unfold[h].bytes);
+        pack(m, &out->absorb[h], k, rank, 1, rank, part, typed);
+        pack(m, &out->unfold[h], v, c->mla.value, rank, 1, part, typed);
+    }
+    nb_free(w);
+    nb_free(part);
+    nb_free(typed);
+    return rc;
+}
