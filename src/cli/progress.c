@@ -227,6 +227,8 @@ void nb_cli_setup(nb_cli *cli)
     sigaction(SIGPIPE, &sa, NULL);
     sa.sa_handler = on_bus;
     sigaction(SIGBUS, &sa, NULL);
+    sa.sa_handler = SIG_IGN; /* a write beyond RLIMIT_FSIZE fails with EFBIG instead, and is told like a full disk */
+    sigaction(SIGXFSZ, &sa, NULL);
 }
 
 /* ---- output ---- */

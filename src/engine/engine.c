@@ -171,7 +171,8 @@ nb_status nb_engine_add(nb_engine *e, const nb_request *r, uint64_t *id, nb_err 
     if (r->n_ids == 0)
         return nb_fail(err, NB_EARG, "request.empty", "", "the prompt has no tokens");
     if (r->n_ids >= e->context)
-        return nb_fail(err, NB_ELIMIT, "limit.context", "", "the prompt has %zu tokens, the context holds %zu with the answer", r->n_ids,
+        return nb_fail(err, NB_ELIMIT, "limit.context", "",
+                       "the prompt has %zu tokens, the context holds %zu with the answer; shorten the prompt or raise --context", r->n_ids,
                        e->context);
     for (size_t i = 0; i < r->n_ids; i++)
         if (r->ids[i] < 0 || (size_t)r->ids[i] >= e->vocab)

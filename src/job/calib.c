@@ -11,7 +11,7 @@
 #include "text/tokenizer.h"
 #include "solve/solve_awq.h"
 
-enum { DEFAULT_ROWS = 128, DEFAULT_LEN = 512, SEED = 42 };
+enum { DEFAULT_ROWS = 128, DEFAULT_LEN = 512, LEAST_TOKENS = 128, SEED = 42 };
 #define TEXT_LIMIT ((size_t)1 << 30)
 
 /* ---- tokens ---- */
@@ -81,8 +81,11 @@ static nb_status cut_text(nb_calib *c, const nb_ids *ids, size_t rows, size_t le
     size_t windows, *pick;
     nb_status rc;
 
-    if (ids->n < 2)
-        return nb_fail(err, NB_EFORMAT, "calib.empty", "", "the calibration text gives %zu tokens; a few thousand are useful", ids->n);
+    if (ids->n < LEAST_TOKENS)
+        return nb_fail(err, NB_EFORMAT, ids->n < 2 ? "calib.empty" : "calib.short", "",
+                       "the calibration text gives %zu tokens, at least %d are needed and ten thousand are useful; give a longer text of "
+                       "the kind that the model will see",
+                       ids->n, LEAST_TOKENS);
     len = len ? len : DEFAULT_LEN;
     if (len > ids->n)
         len = ids->n;

@@ -13,18 +13,20 @@
 #include "quant/convention.h"
 
 enum {
-    PIECE_BYTES = 4 << 20, /* of a plain or packed tensor */
-    BATCH = 64             /* pieces between two progress reports */
+    PIECE_BYTES = 4 << 20,  /* of a plain or packed tensor */
+    PIECE_VALUES = 1 << 20, /* of a tensor of GGUF blocks  */
+    BATCH = 64              /* pieces between two progress reports */
 };
 
 /* PIECE_HUB: outputs of a linear, all its parts at once, through the layout's own unpack. The others are tensors as they lie;
- * the 4-bit AWQ GEMM layout is checked by those, which is faster. */
-typedef enum piece_kind { PIECE_PLAIN, PIECE_SCALES, PIECE_CODES, PIECE_ZEROS, PIECE_HUB } piece_kind;
+ * the 4-bit AWQ GEMM layout is checked by those, which is faster. PIECE_BLOCKS: the values of GGUF blocks, as reading gives them. */
+typedef enum piece_kind { PIECE_PLAIN, PIECE_SCALES, PIECE_CODES, PIECE_ZEROS, PIECE_HUB, PIECE_BLOCKS } piece_kind;
 
 typedef struct piece {
     piece_kind kind;
     const nb_tensor *t;
     const nb_linear *lin; /* NULL for plain */
+    nb_store *s;          /* PIECE_BLOCKS   */
     uint64_t begin, end;  /* elements; PIECE_HUB: outputs */
     /* results */
     uint64_t n_bad, first_bad;            /* NaN, Inf                                   */
@@ -36,7 +38,7 @@ typedef struct piece {
     unsigned seen;   /* bit v: code v occurs                        */
     uint64_t n_off;  /* zero points other than the middle           */
     unsigned lo, hi; /* PIECE_HUB: least and greatest code         */
-    nb_err err;      /* PIECE_HUB: unpack refused                  */
+    nb_err err;      /* PIECE_HUB, PIECE_BLOCKS: reading failed    */
 } piece;
 
 static bool not_finite16(uint16_t h, nb_dtype t)
@@ -155,6 +157,21 @@ static void scan_hub(piece *p)
     nb_qlin_clear(&q);
 }
 
+/* A value that is not finite comes from the scale of its block (hardening GG-24). */
+static void scan_blocks(piece *p)
+{
+    float v[4096];
+
+    for (uint64_t i = p->begin; i < p->end; i += NB_LEN(v)) {
+        const size_t n = p->end - i < NB_LEN(v) ? (size_t)(p->end - i) : NB_LEN(v);
+        if (nb_store_read_f32(p->s, p->t, i, n, v, &p->err) != NB_OK)
+            return;
+        for (size_t k = 0; k < n; k++)
+            if (!isfinite(v[k]) && p->n_bad++ == 0)
+                p->first_bad = i + k;
+    }
+}
+
 static void run_pieces(void *ctx, size_t begin, size_t end, int thread)
 {
     piece *p = ctx;
@@ -170,6 +187,9 @@ static void run_pieces(void *ctx, size_t begin, size_t end, int thread)
             break;
         case PIECE_HUB:
             scan_hub(&p[i]);
+            break;
+        case PIECE_BLOCKS:
+            scan_blocks(&p[i]);
             break;
         default:
             scan_words(&p[i]);
@@ -219,6 +239,21 @@ static nb_status cut_hub(pieces *v, const nb_linear *lin)
     return rc;
 }
 
+static nb_status cut_blocks(pieces *v, nb_store *s, const nb_tensor *t)
+{
+    nb_status rc = NB_OK;
+    uint64_t n;
+
+    if (!nb_shape_count(t->shape, t->rank, &n))
+        return NB_OK;
+    for (uint64_t at = 0; rc == NB_OK && at < n; at += PIECE_VALUES) {
+        rc = add_piece(v, PIECE_BLOCKS, t, NULL, at, n - at < PIECE_VALUES ? n : at + PIECE_VALUES);
+        if (rc == NB_OK)
+            v->p[v->n - 1].s = s;
+    }
+    return rc;
+}
+
 /* A part of a linear, not its bias. */
 static bool is_part(const nb_linear *lin, const nb_tensor *t)
 {
@@ -243,6 +278,8 @@ static nb_status cut_all(const nb_checker *c, pieces *v)
         const nb_tensor *t = &c->store->tensors[i];
         const char *dot = strrchr(t->name, '.');
         const nb_linear *lin = NULL;
+        if (!t->data && t->n_bytes && strcmp(c->store->kind, "gguf") == 0)
+            rc = cut_blocks(v, c->store, t);
         if (!t->data || t->n_bytes == 0)
             continue;
         if (dot) {
@@ -406,6 +443,23 @@ static nb_status judge_hub(nb_checker *c, const piece *p, nb_err *err)
     return rc;
 }
 
+static nb_status judge_blocks(nb_checker *c, const piece *p, nb_err *err)
+{
+    char name[NB_ESC_CAP];
+
+    if (p->err.code == NB_EUNSUPPORTED) /* a type that is only listed */
+        return NB_OK;
+    if (p->err.code != NB_OK) {
+        *err = p->err;
+        return p->err.code;
+    }
+    if (!p->n_bad)
+        return NB_OK;
+    nb_esc(name, sizeof name, p->t->name, p->t->name_len);
+    return nb_rule_hit(c->report, err, "VAL-001", p->t->file, name,
+                       "%" PRIu64 " values are NaN or infinite, the first at %" PRIu64 ": a block scale is.", p->n_bad, p->first_bad);
+}
+
 static nb_status judge_plain(nb_checker *c, const piece *p, nb_err *err)
 {
     char name[NB_ESC_CAP];
@@ -468,8 +522,8 @@ static nb_status run_all(nb_checker *c, pieces *v, nb_err *err)
         nb_parallel_for(c->o->pool, n, 1, run_pieces, v->p + i);
         for (size_t x = i; x < i + n; x++) {
             const piece *p = &v->p[x];
-            if (p->kind == PIECE_HUB)
-                done += p->end == p->lin->n ? p->t->n_bytes : 0; /* counted when the last stripe is done */
+            if (p->kind == PIECE_HUB || p->kind == PIECE_BLOCKS) /* counted when the last one is done */
+                done += x + 1 == v->n || v->p[x + 1].t != p->t ? p->t->n_bytes : 0;
             else
                 done += (p->end - p->begin) * (nb_dtype_info(p->t->dtype)->bits / 8);
             if (x + 1 == v->n || v->p[x + 1].t != p->t)
@@ -506,6 +560,9 @@ nb_status nb_check_values(nb_checker *c, nb_err *err)
         case PIECE_ZEROS:
             n_off += s.n_off;
             n_zeros += s.end * 8;
+            break;
+        case PIECE_BLOCKS:
+            rc = judge_blocks(c, &s, err);
             break;
         case PIECE_HUB:
             rc = judge_hub(c, &s, err);

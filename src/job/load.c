@@ -1,6 +1,7 @@
 /* load.c - opening order of a model. */
 #include "job/load.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,10 +34,36 @@ nb_status nb_load_store(nb_loaded *l, const char *path, const nb_host *host, nb_
     return rc;
 }
 
+/* Every token of the vocabulary must have a row of the embedding. Special tokens added later without one (a padding token
+ * by a quantizer) are common, and harmless until a prompt has them: only a warning. */
+static nb_status check_vocab(const nb_loaded *l, const nb_host *host, nb_err *err)
+{
+    const size_t rows = nb_model_config(l->model)->vocab, size = nb_tokenizer_size(l->tok);
+    char esc[NB_ESC_CAP];
+    size_t n;
+
+    for (size_t id = rows; id < size && id <= INT32_MAX; id++) {
+        const char *piece = nb_tokenizer_piece(l->tok, (int32_t)id, &n);
+        if (!piece)
+            continue;
+        nb_esc(esc, sizeof esc, piece, n);
+        if (!nb_tokenizer_is_special(l->tok, (int32_t)id))
+            return nb_fail(
+                err, NB_EFORMAT, "cfg.vocab_mismatch", "",
+                "the tokenizer has token %zu (\"%s\"), the model %zu embedding rows: tokenizer and weights are of different models; "
+                "fetch the files again from one revision",
+                id, esc, rows);
+        nb_log(host, NB_LOG_WARN, "cfg.vocab_mismatch: special token %zu (\"%s\") has no embedding row (%zu rows)", id, esc, rows);
+    }
+    return NB_OK;
+}
+
 nb_status nb_load_model(nb_loaded *l, const nb_model_opts *opts, nb_err *err)
 {
     nb_status rc = nb_model_open(l->store, l->config, &l->scan, opts, &l->model, err);
 
+    if (rc == NB_OK && l->tok)
+        rc = check_vocab(l, opts->host, err);
     if (rc == NB_OK && !opts->lazy) {
         nb_scan_clear(&l->scan);
         memset(&l->scan, 0, sizeof l->scan);

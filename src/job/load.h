@@ -24,7 +24,8 @@ typedef struct nb_loaded {
 
 /* Small files, store and scan of `path` (the caller zeroed *l). Warnings found on the way go to the host's log. */
 nb_status nb_load_store(nb_loaded *l, const char *path, const nb_host *host, nb_err *err);
-/* After nb_load_store: bind the model. Unless opts->lazy the stored bytes are dropped and the store closed. */
+/* After nb_load_store: bind the model; NB_EFORMAT "cfg.vocab_mismatch" when a tokenizer was loaded that has tokens without a
+ * row of the embedding. Unless opts->lazy the stored bytes are dropped and the store closed. */
 nb_status nb_load_model(nb_loaded *l, const nb_model_opts *opts, nb_err *err);
 /* Tokenizer and chat template of `path` (any directory or file with a tokenizer); needs no weights. NB_EOPEN
  * "tok.missing" when there is no tokenizer. Opens l->dir when it is not open yet. */

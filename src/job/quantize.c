@@ -115,10 +115,14 @@ static nb_status open_input(job *j, const char *model, nb_err *err)
 
     if (rc != NB_OK)
         return rc;
-    if (j->src.scan.format || j->src.scan.n_linears)
-        return nb_fail(err, NB_EUNSUPPORTED, "quantize.already", "",
-                       "the model is already quantized (%s); quantize starts from 16- or 32-bit weights",
-                       j->src.scan.format ? j->src.scan.format->name : "unknown layout");
+    if (j->src.scan.format || j->src.scan.n_linears) {
+        rc = nb_fail(err, NB_EUNSUPPORTED, "quantize.already", "",
+                     "the model is already quantized (%s); quantize starts from 16- or 32-bit weights, and nibble convert --to LAYOUT "
+                     "changes the layout",
+                     j->src.scan.format ? j->src.scan.format->name : "unknown layout");
+        nb_err_at(err, model, NULL);
+        return rc;
+    }
     if (nb_hfdir_is_gguf(j->src.dir))
         return nb_fail(err, NB_EUNSUPPORTED, "quantize.input", "",
                        "quantize reads a Hugging Face directory; first: nibble convert MODEL.gguf --to f16 -o DIR");

@@ -437,7 +437,9 @@ nb_status nb_chat_render(const nb_chat *c, const nb_json *request, bool gen_defa
     nb_status rc = NB_OK;
 
     if (!nb_chat_has_template(c))
-        return nb_fail(err, NB_EUNSUPPORTED, "tmpl.none", "", "the model has no chat template; messages cannot be turned into a prompt");
+        return nb_fail(err, NB_EUNSUPPORTED, "tmpl.none", "",
+                       "the model has no chat template, so messages cannot be turned into a prompt; put a chat_template.jinja beside the "
+                       "tokenizer, or use text");
     if (nb_json_typeof(messages) != NB_JARR || !nb_json_len(messages))
         return nb_fail(err, NB_EARG, "tmpl.request", "",
                        "a request is an array of messages, or an object with \"messages\", and not empty");

@@ -19,6 +19,9 @@ static const struct {
 } bad[] = {
     { "CF-19 CFG-003 unknown method", "{\"quant_method\":\"fp8\"}", NB_EUNSUPPORTED, "cfg.quant_method", "CFG-003",
       "Quantization method fp8 is not a 4-bit integer checkpoint this tool understands." },
+    { "QT-10 FP8 weights, with or without scales, are refused as a method",
+      "{\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\",\"weight_block_size\":[128,128]}", NB_EUNSUPPORTED, "cfg.quant_method",
+      "CFG-003", "Quantization method fp8" },
     { "CF-19 method with an escape", "{\"quant_method\":\"a\\u001b[2J\"}", NB_EUNSUPPORTED, "cfg.quant_method", "CFG-003", "a\\x1b[2J" },
     { "CF-20 CFG-004 bits 0", "{\"quant_method\":\"awq\",\"bits\":0}", NB_EUNSUPPORTED, "cfg.quant_bits", "CFG-004",
       "bits = 0 is not usable (expected an integer from 2 to 8)." },
