@@ -193,6 +193,8 @@ static nb_status check_layer(const names_job *j, size_t layer)
     char name[320];
     nb_status rc = NB_OK;
 
+    if (p->cfg->skip && p->cfg->skip[layer])
+        return NB_OK;
     for (int v = 0; v < NB_VEC_COUNT; v++) {
         const size_t size = nb_plan_vec_size(p, (nb_vec)v), parts = nb_plan_vec_parts(p, (nb_vec)v);
         const bool rows = p->cfg->qk == NB_QK_PER_HEAD && parts == 1 && (v == NB_VEC_QN || v == NB_VEC_KN); /* a row a head */
@@ -280,7 +282,7 @@ static nb_status check_top(const names_job *j)
 
     snprintf(name, sizeof name, "%s%s.weight", prefix, c->names->embed ? c->names->embed : "embed_tokens");
     if (!c->tie_embeddings || nb_store_find(j->c->store, name) || !j->c->plan.head[0]) /* else only the head is stored */
-        rc = need_plain(j, name, c->vocab, c->embed_dim);
+        rc = need_plain(j, name, c->vocab + (c->skip ? 8 : 0), c->embed_dim);
     snprintf(name, sizeof name, "%s%s.weight", prefix, norm);
     if (rc == NB_OK && c->final_norm && c->norm != NB_NORM_LN_0)
         rc = need_plain(j, name, 0, c->d_model);

@@ -132,6 +132,9 @@ static nb_status open_input(job *j, const char *model, nb_err *err)
     if (rc == NB_OK && j->cfg.transposed)
         rc = nb_fail(err, NB_EUNSUPPORTED, "quantize.arch", "", "%s stores its linears transposed; quantize cannot read them yet",
                      j->cfg.model_type);
+    if (rc == NB_OK && j->cfg.skip)
+        rc = nb_fail(err, NB_EUNSUPPORTED, "quantize.arch", "", "%s has layers that wait for an image; quantize does not do those",
+                     j->cfg.model_type);
     if (rc == NB_OK && j->cfg.moe.sparse)
         rc = nb_fail(err, NB_EUNSUPPORTED, "quantize.arch", "", "%s has experts; quantize does not do those yet", j->cfg.model_type);
     if (rc == NB_OK)

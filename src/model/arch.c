@@ -588,6 +588,12 @@ static const nb_arch archs[] = {
                .n_shared = 1,
                .scale = 2.5,
                .shared = NB_SHARED_COUNT } },
+    { .type = "mllama_text_model",
+      .cls = "MllamaForCausalLM",
+      .eps_key = "rms_norm_eps",
+      .eps = 1e-5,
+      .theta = 5e5,
+      .quirks = NB_Q_SKIP_CROSS },
 };
 
 const nb_arch *nb_arch_find(const char *type, const char *cls)

@@ -150,7 +150,8 @@ typedef enum nb_quirk {
     NB_Q_YARN_LONG = 1 << 16,     /* yarn means longrope */
     NB_Q_OSS = 1 << 17,           /* yarn when no key says how to rotate */
     NB_Q_MSCALE = 1 << 18,        /* short_mscale, long_mscale */
-    NB_Q_INTERLEAVE = 1 << 19     /* rope_interleave (yes when absent) says whether pairs are rotated */
+    NB_Q_INTERLEAVE = 1 << 19,    /* rope_interleave (yes when absent) says whether pairs are rotated */
+    NB_Q_SKIP_CROSS = 1 << 20     /* layers of cross_attention_layers do nothing without an image */
 } nb_quirk;
 
 typedef struct nb_arch {

@@ -356,6 +356,8 @@ static nb_status layer_vec(const nb_model *m, size_t layer, nb_vec vec, nb_arena
     char name[192];
     nb_status rc = out && n > 0 && !v ? nb_enomem(err, "a norm vector") : NB_OK;
 
+    if (m->cfg.skip && m->cfg.skip[layer])
+        return NB_OK;
     for (size_t i = 0; i < parts && n > 0 && rc == NB_OK; i++) {
         const nb_tensor *t;
         rc = find_vec(m, nb_plan_vec_part(&m->plan, layer, vec, i, name, sizeof name), n / parts, &t, err);
@@ -435,6 +437,10 @@ static nb_status pack_layer(nb_model *m, nb_layer *l, layer_plan *lp, nb_err *er
                            it->src[0].q ? it->src[0].q->g : 0);
         total += it->f->bytes + 3 * 64;
         note_groups(m, it->f);
+    }
+    if (lp->n == 0) { /* a layer that does nothing */
+        l->bound = true;
+        return NB_OK;
     }
     l->block_bytes = total;
     l->block = nb_huge_alloc(total);
@@ -613,7 +619,8 @@ static nb_status bind_top(nb_model *m, const nb_host *host, nb_err *err)
         if (e->rank != 2 || e->shape[1] != m->cfg.embed_dim || e->shape[0] == 0 || e->shape[0] > 1 << 24)
             return nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "", "tensor \"%s\" is %s, the configuration needs [%zu, %zu]", name,
                            nb_shape_str(got, sizeof got, e->shape, e->rank), m->cfg.vocab, m->cfg.embed_dim);
-        m->cfg.vocab = (size_t)e->shape[0];
+        if (!m->cfg.skip || e->shape[0] < m->cfg.vocab) /* else the rows behind are of images, and the head has none */
+            m->cfg.vocab = (size_t)e->shape[0];
     }
     if (m->plan.head[0]) {
         rc = nb_source_find(s, m->scan, m->plan.head, m->cfg.vocab, m->cfg.embed_dim, head, err);

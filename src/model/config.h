@@ -82,6 +82,7 @@ typedef struct nb_config {
     nb_moe_cfg moe;
     nb_mla_cfg mla;                     /* on: head_dim is the rotated part, n_kv_heads 1: all heads share the latent */
     bool transposed;                    /* unquantized linears are stored [inputs, outputs] */
+    const uint8_t *skip;                /* [n_layers] 1: the layer does nothing; NULL: all do something */
     const uint8_t *windowed;            /* [n_layers] 1: the layer looks back sliding_window tokens only; NULL: no layer does */
     nb_dtype dtype;                     /* as declared; NONE when absent */
     int64_t bos_id, eos_id[16], pad_id; /* -1: none */

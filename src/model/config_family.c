@@ -239,6 +239,26 @@ nb_status nb_cfg_mla(const nb_cfg_reader *r, nb_config *c)
     return NB_OK;
 }
 
+/* Text of a model for images: its cross attention layers wait for one. */
+static nb_status get_skip(const nb_cfg_reader *r, nb_config *c)
+{
+    const nb_json *list = nb_json_get(r->in, "cross_attention_layers");
+    uint8_t *skip = nb_arena_calloc(c->mem, c->n_layers, 1);
+
+    if (!skip)
+        return nb_enomem(r->err, "the layer kinds");
+    c->skip = skip;
+    for (size_t l = 3; !list && l < c->n_layers; l += 5) /* as released */
+        skip[l] = 1;
+    for (size_t i = 0; i < nb_json_len(list); i++) {
+        const int64_t l = nb_json_int(nb_json_at(list, i), -1);
+        if (l < 0 || l >= (int64_t)c->n_layers)
+            return nb_cfg_bad(r, "cross_attention_layers", nb_json_at(list, i), "numbers of layers");
+        skip[l] = 1;
+    }
+    return NB_OK;
+}
+
 /* After the sizes: multipliers, caps, positions. */
 nb_status nb_cfg_family(const nb_cfg_reader *r, nb_config *c)
 {
@@ -265,6 +285,8 @@ nb_status nb_cfg_family(const nb_cfg_reader *r, nb_config *c)
          (rc = get_cap(r, "final_logit_softcapping", q & NB_Q_SCORE_CAP ? 30 : 0, &c->logit_cap)) != NB_OK))
         return rc;
     if (q & NB_Q_INTERLEAVE && (rc = nb_cfg_flag(r, "rope_interleave", true, &c->rope_pairs)) != NB_OK)
+        return rc;
+    if (q & NB_Q_SKIP_CROSS && (rc = get_skip(r, c)) != NB_OK)
         return rc;
     if ((rc = get_moe(r, c)) != NB_OK)
         return rc;

@@ -48,6 +48,8 @@ bool nb_plan_runs(const nb_plan *p, const nb_op *op, size_t layer)
 {
     const bool sparse = p->cfg->moe.sparse && p->cfg->moe.sparse[layer];
 
+    if (p->cfg->skip && p->cfg->skip[layer])
+        return false;
     return op->when == NB_WHEN_ALWAYS || sparse == (op->when == NB_WHEN_SPARSE);
 }
 
