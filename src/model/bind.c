@@ -155,7 +155,7 @@ static void pack_range(void *ctx, size_t begin, size_t end, int thread)
     nb_free(scratch);
 }
 
-static nb_status first_error(const nb_err *errs, size_t n, nb_err *err)
+nb_status nb_first_error(const nb_err *errs, size_t n, nb_err *err)
 {
     for (size_t i = 0; i < n; i++) {
         if (errs[i].code != NB_OK) {
@@ -215,7 +215,7 @@ static nb_status pack_op(nb_model *m, nb_fused *f, const nb_source *src, size_t 
         *at += nb_mat_fix_bytes(mat);
     }
     nb_parallel_static(m->pool, f->n_strips, pack_range, &j);
-    rc = first_error(j.errs, threads, err);
+    rc = nb_first_error(j.errs, threads, err);
     nb_free(j.errs);
     if (rc == NB_OK)
         rc = pack_bias(m, f, src, n_parts, mem, err);
@@ -227,40 +227,29 @@ static nb_status pack_op(nb_model *m, nb_fused *f, const nb_source *src, size_t 
 
 /* ---- layers --------------------------------------------------------------------------------------------------- */
 
-/* The matrices of a layer, or of the top, with their sources. */
-typedef struct pack_item {
-    nb_fused *f; /* NULL while only checking */
-    nb_source src[3];
-    size_t n_parts;
-} pack_item;
-typedef struct layer_plan {
-    pack_item *items;
-    size_t n, cap;
-} layer_plan;
-
-static void free_plan(layer_plan *lp)
+void nb_pack_clear(nb_pack_list *lp)
 {
     nb_free(lp->items);
-    *lp = (layer_plan){ 0 };
+    *lp = (nb_pack_list){ 0 };
 }
 
-static nb_status add_item(layer_plan *lp, nb_fused *f, const nb_source *src, size_t n, nb_err *err)
+nb_status nb_pack_add(nb_pack_list *lp, nb_fused *f, const nb_source *src, size_t n, nb_err *err)
 {
     if (lp->n == lp->cap) {
         const size_t cap = lp->cap ? 2 * lp->cap : 8;
-        pack_item *p = nb_realloc(lp->items, cap * sizeof *p);
+        nb_pack_item *p = nb_realloc(lp->items, cap * sizeof *p);
         if (!p)
             return nb_enomem(err, "the plan of a layer");
         lp->items = p;
         lp->cap = cap;
     }
-    lp->items[lp->n] = (pack_item){ .f = f, .n_parts = n };
+    lp->items[lp->n] = (nb_pack_item){ .f = f, .n_parts = n };
     memcpy(lp->items[lp->n++].src, src, n * sizeof *src);
     return NB_OK;
 }
 
 /* Router, experts, shared expert and its gate. l NULL: check only. */
-static nb_status plan_moe(const nb_model *m, size_t layer, nb_layer *l, layer_plan *lp, nb_err *err)
+static nb_status plan_moe(const nb_model *m, size_t layer, nb_layer *l, nb_pack_list *lp, nb_err *err)
 {
     const size_t E = m->cfg.moe.n_experts, n = E + (m->cfg.moe.shared_ff > 0);
     nb_ffn_source src;
@@ -268,16 +257,16 @@ static nb_status plan_moe(const nb_model *m, size_t layer, nb_layer *l, layer_pl
     nb_status rc = nb_moe_router(&m->plan, m->store, layer, &one, err);
 
     if (rc == NB_OK)
-        rc = add_item(lp, l ? &l->moe.router : NULL, &one, 1, err);
+        rc = nb_pack_add(lp, l ? &l->moe.router : NULL, &one, 1, err);
     if (rc == NB_OK && l && !(l->moe.ffn = nb_arena_calloc(&l->mem, n, sizeof *l->moe.ffn)))
         rc = nb_enomem(err, "the experts");
     for (size_t e = 0; e < n && rc == NB_OK; e++) {
         nb_ffn *f = l ? &l->moe.ffn[e] : NULL;
         rc = nb_moe_ffn(&m->plan, m->store, m->scan, layer, e, &src, err);
         if (rc == NB_OK)
-            rc = add_item(lp, f ? &f->gu : NULL, src.gu, src.n_gu, err);
+            rc = nb_pack_add(lp, f ? &f->gu : NULL, src.gu, src.n_gu, err);
         if (rc == NB_OK)
-            rc = add_item(lp, f ? &f->down : NULL, &src.down, 1, err);
+            rc = nb_pack_add(lp, f ? &f->down : NULL, &src.down, 1, err);
         if (f) {
             f->ff = e < E ? m->cfg.moe.ff : m->cfg.moe.shared_ff;
             f->up_off = src.n_gu == 1 ? f->ff : (f->ff + NB_STRIP - 1) / NB_STRIP * NB_STRIP;
@@ -286,13 +275,13 @@ static nb_status plan_moe(const nb_model *m, size_t layer, nb_layer *l, layer_pl
     if (rc == NB_OK && m->cfg.moe.shared_ff > 0)
         rc = nb_moe_gate(&m->plan, m->store, layer, &one, err);
     if (rc == NB_OK && m->cfg.moe.shared_ff > 0 && one.w)
-        rc = add_item(lp, l ? &l->moe.gate : NULL, &one, 1, err);
+        rc = nb_pack_add(lp, l ? &l->moe.gate : NULL, &one, 1, err);
     return rc;
 }
 
-static nb_status plan_layer(const nb_model *m, size_t layer, nb_layer *l, layer_plan *lp, nb_err *err)
+static nb_status plan_layer(const nb_model *m, size_t layer, nb_layer *l, nb_pack_list *lp, nb_err *err)
 {
-    *lp = (layer_plan){ 0 };
+    *lp = (nb_pack_list){ 0 };
     for (size_t i = 0; i < m->plan.n_ops; i++) {
         const nb_op *op = &m->plan.ops[i];
         nb_source src[3];
@@ -304,7 +293,7 @@ static nb_status plan_layer(const nb_model *m, size_t layer, nb_layer *l, layer_
         if (op->kind == NB_OP_LINEAR) {
             rc = nb_source_op(&m->plan, m->store, m->scan, layer, op, src, &n, err);
             if (rc == NB_OK)
-                rc = add_item(lp, l ? &l->ops[op->roles[0]] : NULL, src, n, err);
+                rc = nb_pack_add(lp, l ? &l->ops[op->roles[0]] : NULL, src, n, err);
         } else if (op->kind == NB_OP_MOE) {
             rc = plan_moe(m, layer, l, lp, err);
         }
@@ -330,7 +319,7 @@ static nb_status find_vec(const nb_model *m, const char *name, size_t n, const n
     return NB_OK;
 }
 
-static nb_status read_vec(const nb_model *m, const char *name, size_t n, nb_arena *mem, float **out, nb_err *err)
+nb_status nb_bind_vec(const nb_model *m, const char *name, size_t n, nb_arena *mem, float **out, nb_err *err)
 {
     const nb_tensor *t;
     nb_status rc = find_vec(m, name, n, &t, err);
@@ -341,8 +330,7 @@ static nb_status read_vec(const nb_model *m, const char *name, size_t n, nb_aren
     return *out ? nb_store_read_f32(m->store, t, 0, n, *out, err) : nb_enomem(err, "a norm vector");
 }
 
-/* The kernel of layer norms has no offset. */
-static void add_one(float *v, size_t n)
+void nb_add_one(float *v, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         v[i] += 1;
@@ -365,7 +353,7 @@ static nb_status layer_vec(const nb_model *m, size_t layer, nb_vec vec, nb_arena
             rc = nb_store_read_f32(m->store, t, 0, n / parts, v + i * (n / parts), err);
     }
     if (v && m->cfg.norm == NB_NORM_LN1 && (vec == NB_VEC_N1 || vec == NB_VEC_N2))
-        add_one(v, n);
+        nb_add_one(v, n);
     return rc;
 }
 
@@ -375,7 +363,7 @@ static nb_status check_layers(const nb_model *m, const nb_host *host, nb_err *er
     size_t n_wide = 0;
 
     for (size_t l = 0; l < m->cfg.n_layers; l++) {
-        layer_plan lp = { 0 };
+        nb_pack_list lp = { 0 };
         nb_source latent;
         nb_status rc = NB_OK;
 
@@ -388,7 +376,7 @@ static nb_status check_layers(const nb_model *m, const nb_host *host, nb_err *er
         for (size_t r = 0; r < lp.n; r++)
             for (size_t i = 0; i < lp.items[r].n_parts; i++)
                 n_wide += lp.items[r].src[i].widen;
-        free_plan(&lp);
+        nb_pack_clear(&lp);
         if (rc != NB_OK)
             return rc;
     }
@@ -420,14 +408,14 @@ static void note_groups(nb_model *m, const nb_fused *f)
 }
 
 /* Lay out all matrices of lp in one block and pack them. */
-static nb_status pack_layer(nb_model *m, nb_layer *l, layer_plan *lp, nb_err *err)
+nb_status nb_pack_layer(nb_model *m, nb_layer *l, nb_pack_list *lp, nb_err *err)
 {
     unsigned char *at;
     nb_status rc = NB_OK;
     size_t total = 0;
 
     for (size_t r = 0; r < lp->n; r++) {
-        pack_item *it = &lp->items[r];
+        nb_pack_item *it = &lp->items[r];
         for (size_t i = 0; i < it->n_parts && rc == NB_OK; i++)
             rc = nb_source_probe(&it->src[i], &l->mem, err);
         if (rc != NB_OK)
@@ -457,12 +445,12 @@ static nb_status read_correction(const nb_model *m, size_t layer, nb_layer *l, n
 {
     const nb_tensor *t = l->moe.ffn ? nb_moe_correction(&m->plan, m->store, layer) : NULL;
 
-    return t ? read_vec(m, t->name, m->cfg.moe.n_experts, &l->mem, &l->moe.correction, err) : NB_OK;
+    return t ? nb_bind_vec(m, t->name, m->cfg.moe.n_experts, &l->mem, &l->moe.correction, err) : NB_OK;
 }
 
 nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)
 {
-    layer_plan lp;
+    nb_pack_list lp;
     nb_layer *l;
     nb_status rc;
 
@@ -475,8 +463,8 @@ nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)
     for (int v = 0; v < NB_VEC_COUNT && rc == NB_OK; v++)
         rc = layer_vec(m, layer, (nb_vec)v, &l->mem, &l->vec[v], err);
     if (rc == NB_OK)
-        rc = pack_layer(m, l, &lp, err);
-    free_plan(&lp);
+        rc = nb_pack_layer(m, l, &lp, err);
+    nb_pack_clear(&lp);
     if (rc == NB_OK)
         rc = read_correction(m, layer, l, err);
     if (rc == NB_OK && m->cfg.mla.on)
@@ -492,160 +480,6 @@ void nb_model_unbind_layer(nb_model *m, size_t layer)
 {
     if (layer < m->cfg.n_layers)
         free_layer(&m->layers[layer]);
-}
-
-/* ---- embedding, final norm, head ------------------------------------------------------------------------------ */
-
-typedef struct copy_job {
-    nb_model *m;
-    const nb_tensor *t;
-    nb_err *errs;
-} copy_job;
-
-static void copy_rows(void *ctx, size_t begin, size_t end, int thread)
-{
-    const copy_job *j = ctx;
-    const size_t d = j->m->cfg.embed_dim, row = d * nb_dtype_info(j->m->embed_type)->bits / 8;
-
-    if (j->t->data && j->t->dtype == j->m->embed_type)
-        memcpy(j->m->embed + begin * row, j->t->data + begin * row, (end - begin) * row);
-    else
-        nb_store_read_f32(j->m->store, j->t, (uint64_t)begin * d, (uint64_t)(end - begin) * d, (float *)(void *)j->m->embed + begin * d,
-                          &j->errs[thread]);
-}
-
-static nb_status copy_embed(nb_model *m, const nb_tensor *t, nb_err *err)
-{
-    const size_t threads = (size_t)nb_pool_threads(m->pool);
-    copy_job j = { m, t, nb_calloc(threads, sizeof(nb_err)) };
-    nb_status rc;
-
-    m->embed_type = nb_source_dtype(t, false);
-    m->embed_bytes = m->cfg.vocab * m->cfg.embed_dim * nb_dtype_info(m->embed_type)->bits / 8;
-    m->embed = nb_huge_alloc(m->embed_bytes);
-    if (!m->embed || !j.errs) {
-        nb_free(j.errs);
-        return nb_enomem(err, "the embedding");
-    }
-    nb_parallel_static(m->pool, m->cfg.vocab, copy_rows, &j);
-    rc = first_error(j.errs, threads, err);
-    nb_free(j.errs);
-    if (!m->lazy)
-        nb_store_drop(m->store, t);
-    return rc;
-}
-
-static bool same_bytes(const nb_tensor *a, const nb_tensor *b)
-{
-    return a->data && b->data && a->dtype == b->dtype && a->n_bytes == b->n_bytes && memcmp(a->data, b->data, a->n_bytes) == 0;
-}
-
-/* The table of learned positions, as f32. */
-static nb_status bind_positions(nb_model *m, nb_err *err)
-{
-    char name[192], got[128];
-    const nb_tensor *t;
-    size_t n;
-
-    if (!m->cfg.learned_pos)
-        return NB_OK;
-    snprintf(name, sizeof name, "%s%s.weight", m->plan.prefix, m->cfg.names->positions);
-    t = nb_store_find(m->store, name);
-    if (!t)
-        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing", name);
-    if (t->rank != 2 || t->shape[1] != m->cfg.d_model || t->shape[0] <= m->cfg.pos_offset || t->shape[0] > 1 << 24)
-        return nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "", "tensor \"%s\" is %s, the configuration needs [%zu, %zu]", name,
-                       nb_shape_str(got, sizeof got, t->shape, t->rank), m->cfg.context + m->cfg.pos_offset, m->cfg.d_model);
-    n = (size_t)t->shape[0] * m->cfg.d_model;
-    m->positions = nb_arena_calloc(&m->top.mem, n, sizeof *m->positions);
-    m->n_positions = (size_t)t->shape[0] - m->cfg.pos_offset;
-    return m->positions ? nb_store_read_f32(m->store, t, 0, n, m->positions, err) : nb_enomem(err, "the positions");
-}
-
-/* Weight and bias of the final norm. */
-static nb_status bind_norm(nb_model *m, nb_err *err)
-{
-    const nb_norm_kind kind = m->cfg.norm;
-    const char *stem = m->cfg.names->norm ? m->cfg.names->norm : "norm";
-    char name[192];
-    nb_status rc = NB_OK;
-
-    if (!m->cfg.final_norm || kind == NB_NORM_LN_0)
-        return NB_OK;
-    snprintf(name, sizeof name, "%s%s.weight", m->plan.prefix, stem);
-    rc = read_vec(m, name, m->cfg.d_model, &m->top.mem, &m->top.vec[NB_VEC_N1], err);
-    if (rc == NB_OK && kind == NB_NORM_LN1)
-        add_one(m->top.vec[NB_VEC_N1], m->cfg.d_model);
-    snprintf(name, sizeof name, "%s%s.bias", m->plan.prefix, stem);
-    if (rc == NB_OK && (kind == NB_NORM_LN || kind == NB_NORM_LN1))
-        rc = read_vec(m, name, m->cfg.d_model, &m->top.mem, &m->top.vec[NB_VEC_N1_BIAS], err);
-    return rc;
-}
-
-/* OPT: embeddings narrower than the model, between two projections. */
-static nb_status find_projections(nb_model *m, layer_plan *lp, nb_err *err)
-{
-    const size_t e = m->cfg.embed_dim, d = m->cfg.d_model;
-    char name[192];
-    nb_source src;
-    nb_status rc;
-
-    if (e == d)
-        return NB_OK;
-    snprintf(name, sizeof name, "%sproject_in", m->plan.prefix);
-    rc = nb_source_find(m->store, m->scan, name, d, e, &src, err);
-    if (rc == NB_OK)
-        rc = add_item(lp, &m->top.ops[NB_TOP_IN], &src, 1, err);
-    snprintf(name, sizeof name, "%sproject_out", m->plan.prefix);
-    if (rc == NB_OK)
-        rc = nb_source_find(m->store, m->scan, name, e, d, &src, err);
-    return rc != NB_OK ? rc : add_item(lp, &m->top.ops[NB_TOP_OUT], &src, 1, err);
-}
-
-/* The rows of the embedding decide the vocabulary (models 9.2); the head must agree. */
-static nb_status bind_top(nb_model *m, const nb_host *host, nb_err *err)
-{
-    layer_plan lp = { 0 };
-    nb_source source = { 0 }, *head = &source;
-    nb_store *s = m->store;
-    char name[192], got[128];
-    const nb_tensor *e;
-    nb_status rc;
-    bool tied;
-
-    snprintf(name, sizeof name, "%s%s.weight", m->plan.prefix, m->cfg.names->embed ? m->cfg.names->embed : "embed_tokens");
-    e = nb_store_find(s, name);
-    if (e) {
-        if (e->rank != 2 || e->shape[1] != m->cfg.embed_dim || e->shape[0] == 0 || e->shape[0] > 1 << 24)
-            return nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "", "tensor \"%s\" is %s, the configuration needs [%zu, %zu]", name,
-                           nb_shape_str(got, sizeof got, e->shape, e->rank), m->cfg.vocab, m->cfg.embed_dim);
-        if (!m->cfg.skip || e->shape[0] < m->cfg.vocab) /* else the rows behind are of images, and the head has none */
-            m->cfg.vocab = (size_t)e->shape[0];
-    }
-    if (m->plan.head[0]) {
-        rc = nb_source_find(s, m->scan, m->plan.head, m->cfg.vocab, m->cfg.embed_dim, head, err);
-        if (rc != NB_OK)
-            return rc;
-    } else {
-        *head = (nb_source){ .w = e, .n = m->cfg.vocab, .k = m->cfg.embed_dim };
-        if (!m->cfg.tie_embeddings)
-            nb_log(host, NB_LOG_WARN, "no %s.weight: the embedding serves as head", m->cfg.names->head ? m->cfg.names->head : "lm_head");
-    }
-    if (!e && head->q)
-        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing, and the quantized head cannot serve as it",
-                       name);
-    tied = !e || head->w == e || (m->cfg.tie_embeddings && head->w && same_bytes(e, head->w));
-    if ((rc = add_item(&lp, &m->top.ops[NB_TOP_HEAD], head, 1, err)) == NB_OK && (rc = bind_norm(m, err)) == NB_OK &&
-        (rc = bind_positions(m, err)) == NB_OK && (rc = find_projections(m, &lp, err)) == NB_OK && !tied)
-        rc = copy_embed(m, e, err);
-    if (rc == NB_OK) {
-        const bool f32 = m->f32;
-        m->f32 = false; /* the head keeps its type: the values are the same */
-        rc = pack_layer(m, &m->top, &lp, err);
-        m->f32 = f32;
-    }
-    free_plan(&lp);
-    return rc;
 }
 
 /* ---- open, close ---------------------------------------------------------------------------------------------- */
@@ -671,7 +505,7 @@ nb_status nb_model_open(nb_store *store, const nb_json *cfg_json, const nb_scan 
         rc = nb_enomem(err, "the layers");
         goto done;
     }
-    if ((rc = check_layers(m, o->host, err)) != NB_OK || (rc = bind_top(m, o->host, err)) != NB_OK)
+    if ((rc = check_layers(m, o->host, err)) != NB_OK || (rc = nb_bind_top(m, o->host, err)) != NB_OK)
         goto done;
     for (size_t l = 0; l < m->cfg.n_layers && rc == NB_OK && !m->lazy; l++) {
         nb_progress p = { .what = "load", .unit = "layers", .done = l, .total = m->cfg.n_layers };

@@ -98,6 +98,29 @@ struct nb_model {
     size_t embed_bytes;
 };
 
+/* The matrices of a layer, or of the top, with their sources. */
+typedef struct nb_pack_item {
+    nb_fused *f; /* NULL while only checking */
+    nb_source src[3];
+    size_t n_parts;
+} nb_pack_item;
+typedef struct nb_pack_list {
+    nb_pack_item *items;
+    size_t n, cap;
+} nb_pack_list;
+
+/* bind.c: add to a list; pack all of it into one block of l; free the list. */
+nb_status nb_pack_add(nb_pack_list *lp, nb_fused *f, const nb_source *src, size_t n, nb_err *err);
+nb_status nb_pack_layer(nb_model *m, nb_layer *l, nb_pack_list *lp, nb_err *err);
+void nb_pack_clear(nb_pack_list *lp);
+/* A vector of n values by name, f32, from mem. */
+nb_status nb_bind_vec(const nb_model *m, const char *name, size_t n, nb_arena *mem, float **out, nb_err *err);
+/* The kernel of layer norms has no offset: v += 1. */
+void nb_add_one(float *v, size_t n);
+/* The first error of several threads. */
+nb_status nb_first_error(const nb_err *errs, size_t n, nb_err *err);
+/* bind_top.c: m->top, embedding and positions; the rows of the embedding set cfg.vocab. */
+nb_status nb_bind_top(nb_model *m, const nb_host *host, nb_err *err);
 /* source.c: find `prefix` in scan or store and check its shape [n][k]. NB_EFORMAT cfg.missing_tensor, cfg.shape_mismatch. */
 nb_status nb_source_find(const nb_store *s, const nb_scan *sc, const char *prefix, size_t n, size_t k, nb_source *out, nb_err *err);
 /* Parts of a linear op of a layer; n_parts of them. */
