@@ -116,7 +116,8 @@ nb_status nb_engine_open(nb_model *m, const nb_engine_opts *o, nb_engine **out, 
 
     *out = NULL;
     if (c->context && context > c->context)
-        return nb_fail(err, NB_EARG, "arg.context", "", "a context of %zu tokens is asked for, the model was made for %zu", context, c->context);
+        return nb_fail(err, NB_EARG, "arg.context", "", "a context of %zu tokens is asked for, the model was made for %zu", context,
+                       c->context);
     xo.max_m = max_batch + (o->chunk ? o->chunk : DEFAULT_CHUNK);
     xo.n_pages = max_batch * ((context + NB_PAGE - 1) / NB_PAGE);
     rc = nb_exec_cpu_open(m, &xo, &x, err);
