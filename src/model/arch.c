@@ -596,8 +596,19 @@ static const nb_arch archs[] = {
       .quirks = NB_Q_SKIP_CROSS },
 };
 
+/* Other names of the same text model. Those for images and text rotate plain text as the model they are made of. */
+static const struct {
+    const char *type, *row;
+} aliases[] = {
+    { "ministral", "mistral" },   { "kimi_k2", "deepseek_v3" }, { "qwen2_vl", "qwen2" },
+    { "qwen2_vl_text", "qwen2" }, { "qwen2_5_vl", "qwen2" },    { "qwen2_5_vl_text", "qwen2" },
+};
+
 const nb_arch *nb_arch_find(const char *type, const char *cls)
 {
+    for (size_t i = 0; type && i < NB_LEN(aliases); i++)
+        if (strcmp(aliases[i].type, type) == 0)
+            return nb_arch_find(aliases[i].row, NULL);
     for (size_t i = 0; type && i < NB_LEN(archs); i++)
         if (strcmp(archs[i].type, type) == 0)
             return &archs[i];

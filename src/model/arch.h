@@ -188,7 +188,7 @@ typedef struct nb_arch {
     const nb_names *names;
 } nb_arch;
 
-/* By model_type, else by class name; either may be NULL. NULL when neither is known. */
+/* By model_type or another name of it, else by class name; either may be NULL. NULL when neither is known. */
 const nb_arch *nb_arch_find(const char *type, const char *cls);
 size_t nb_arch_count(void);
 const nb_arch *nb_arch_at(size_t i);

@@ -142,6 +142,8 @@ static const struct {
     { "CF-11 both directions", "{\"model_type\":\"gemma3_text\",\"use_bidirectional_attention\":true}", NB_EUNSUPPORTED, "cfg.unsupported",
       "use_bidirectional_attention" },
     { "CF-12 rope list of wrong length", "{\"model_type\":\"smollm3\",\"no_rope_layers\":[1]}", NB_EFORMAT, "cfg.value", "no_rope_layers" },
+    { "another name of a row", "{\"model_type\":\"qwen2_5_vl_text\",\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[16,24,24]}}",
+      NB_OK, "", NULL },
     { "CF-17 window -1", "{\"model_type\":\"mistral\",\"sliding_window\":-1}", NB_EFORMAT, "cfg.value", "sliding_window" },
     { "CF-17 window 0", "{\"model_type\":\"mistral\",\"sliding_window\":0}", NB_EFORMAT, "cfg.value", "sliding_window" },
     { "CF-17 window null means none", "{\"model_type\":\"mistral\",\"sliding_window\":null}", NB_OK, "", NULL },
