@@ -561,7 +561,7 @@ jval *nb_j_items(jrun *r, jval v, size_t *n)
         return v.u.l->v;
     case J_GEN:
         *n = v.u.l->n - v.u.l->at;
-        out = v.u.l->v + (v.u.l->v ? v.u.l->at : 0);
+        out = v.u.l->v ? v.u.l->v + v.u.l->at : NULL; /* of nothing: NULL + 0 is undefined too */
         v.u.l->at = v.u.l->n;
         return out;
     case J_STR:

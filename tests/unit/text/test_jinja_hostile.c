@@ -55,6 +55,7 @@ static const struct {
     { "JT-04 nested bodies",
       "{% set n = namespace(x=0) %}{% for i in range(99999) %}{% for j in range(99999) %}{% set n.x = n.x + 1 %}{% endfor %}{% endfor %}",
       NB_ELIMIT, "limit.template_steps", "steps" },
+    { "JT-16 a generator of nothing", "[{{ nothing|map(attribute='a.b')|join(',') }}]", NB_OK, NULL, "[]" },
     { "JT-05 repeat", "{{ 'abc' * 10**9 }}", NB_ELIMIT, "limit.template", "grows" },
     { "JT-05 repeat a list", "{{ [1] * 10**9 }}", NB_ELIMIT, "limit.template", "elements" },
     { "JT-05 repeat beyond size_t", "{{ 'abc' * 9223372036854775807 }}", NB_ELIMIT, "limit.template", "grows" },
