@@ -72,8 +72,8 @@ NIBBLE_API int nibble_check(const char *path, int threads, const nibble_host *ho
 NIBBLE_API void nibble_free(void *p);
 
 typedef struct nibble_quantize_options {
-    const char *method;      /* "awq" or "rtn"                                                   */
-    int bits;                /* 4                                                                */
+    const char *method;      /* "awq", "gptq" or "rtn"                                           */
+    int bits;                /* 4; gptq 2 to 8                                                   */
     int group_size;          /* 128, 64, 32, or -1 for one group a row                           */
     int symmetric;           /* not 0: zero points fixed in the middle                           */
     const char *calibration; /* text file, or .safetensors with token ids [rows, length]; may be NULL for rtn */
@@ -82,7 +82,8 @@ typedef struct nibble_quantize_options {
     const nibble_host *host;
 } nibble_quantize_options;
 
-/* Quantize the checkpoint at `model` into the new directory `out` (AWQ GEMM layout). */
+/* Quantize the checkpoint at `model` into the new directory `out` (AWQ GEMM layout; gptq: GPTQ v1 when symmetric, v2
+ * otherwise). */
 NIBBLE_API int nibble_quantize(const char *model, const char *out, const nibble_quantize_options *o, nibble_error *e);
 
 /* ---- models ---- */

@@ -55,17 +55,14 @@ int nibble_check(const char *path, int threads, const nibble_host *host, char **
 
 static nb_status quantize_opts(const nibble_quantize_options *o, nb_quantize_opts *to, nb_err *err)
 {
-    char esc[NB_ESC_CAP];
+    nb_status rc;
 
     if (!o || !o->method)
         return nb_api_null(err, o ? "o->method" : "o");
-    if (strcmp(o->method, "awq") == 0)
-        to->method = NB_QUANT_AWQ;
-    else if (strcmp(o->method, "rtn") == 0)
-        to->method = NB_QUANT_RTN;
-    else
-        return nb_fail(err, NB_EARG, "quantize.method", "", "no method \"%s\"; use awq or rtn",
-                       nb_esc(esc, sizeof esc, o->method, strlen(o->method)));
+    rc = nb_quantize_method_find(o->method, &to->method, err);
+    if (rc != NB_OK)
+        return rc;
+    to->order = NB_GPTQ_GAR;
     if (o->bits < 0)
         return nb_fail(err, NB_EARG, "quantize.bits", "", "%d bits; use 4", o->bits);
     to->bits = (unsigned)o->bits;

@@ -241,6 +241,7 @@ nb_status nb_capture_init(nb_capture *c, const nb_plan *p, size_t tokens, size_t
     nb_status rc = NB_OK;
 
     memset(c, 0, sizeof *c);
+    c->only = SIZE_MAX;
     c->tokens = tokens;
     c->chunk_tokens = chunk_tokens;
     c->stride = sample_stride(tokens);
@@ -295,7 +296,7 @@ void nb_capture_tap(void *capture, const nb_tap *t)
 {
     nb_capture *c = capture;
 
-    if (t->kind != NB_TAP_OP_IN)
+    if (t->kind != NB_TAP_OP_IN || (c->only != SIZE_MAX && t->op != c->only))
         return;
     for (size_t i = 0; i < c->n_in; i++) {
         nb_input *in = &c->in[i];
@@ -313,6 +314,8 @@ nb_status nb_capture_add(nb_capture *c, nb_pool *pool, size_t m, nb_err *err)
         nb_input *in = &c->in[i];
         nb_status rc;
 
+        if (c->only != SIZE_MAX && in->op != c->only)
+            continue;
         nb_awq_xsum(pool, in->chunk, in->k, m, in->k, in->xsum);
         for (size_t r = (c->stride - c->done % c->stride) % c->stride; r < m; r += c->stride)
             memcpy(in->sample + (c->done + r) / c->stride * in->k, in->chunk + r * in->k, in->k * sizeof *in->sample);

@@ -54,6 +54,7 @@ typedef struct nb_input {
 
 typedef struct nb_capture {
     size_t tokens, stride, n_sample, done, chunk_tokens;
+    size_t only; /* LINEAR op that is kept, SIZE_MAX (as init sets it): all */
     nb_input in[NB_ROLE_COUNT];
     size_t n_in;
 } nb_capture;

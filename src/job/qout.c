@@ -19,6 +19,7 @@ struct nb_qout {
     nb_qspec spec;
     const nb_host *host;
     nb_strmap *replaced; /* name of a stored tensor that is not copied -> 0 */
+    nb_json *notes;      /* further values of the config */
     nb_dtype norm_dtype;
     uint64_t bytes;
 };
@@ -99,6 +100,8 @@ static nb_status declare_linear(nb_qout *o, const nb_tensor *t, nb_role role, nb
         const unsigned rank = nb_format_part_shape(o->fmt, p, n, k, g, o->spec.bits, shape);
         nb_status rc;
 
+        if (!nb_format_stores(o->fmt, p, &o->spec))
+            continue;
         snprintf(name, sizeof name, "%.*s%s", stem, t->name, o->fmt->parts[p].suffix);
         rc = nb_sink_declare(o->sink, name, dt, rank, shape, err);
         if (rc != NB_OK)
@@ -171,7 +174,15 @@ void nb_qout_abort(nb_qout *o)
     nb_sink_close(o->sink);
     nb_outdir_abort(o->dir);
     nb_strmap_free(o->replaced);
+    nb_json_free(o->notes);
     nb_free(o);
+}
+
+nb_status nb_qout_note(nb_qout *o, const char *key, nb_json *v, nb_err *err)
+{
+    if (!o->notes)
+        o->notes = nb_json_new_obj();
+    return nb_json_set(o->notes, key, v) ? NB_OK : nb_enomem(err, "the quantization config");
 }
 
 uint64_t nb_qout_bytes(const nb_qout *o)
@@ -195,13 +206,17 @@ nb_status nb_qout_linear(nb_qout *o, size_t layer, nb_role role, const nb_qlin *
         uint64_t shape[4], count;
         const unsigned rank = nb_format_part_shape(o->fmt, p, q->n, q->k, q->g, q->bits, shape);
 
+        if (!nb_format_stores(o->fmt, p, &o->spec))
+            continue;
         if (!nb_shape_count(shape, rank, &count) || !nb_dtype_bytes(dt, count, &bytes[p]) || !(part[p] = nb_calloc(1, (size_t)bytes[p]))) {
             rc = nb_enomem(err, "a packed linear");
             goto done;
         }
     }
     rc = o->fmt->pack(q, 0, q->n, part, err);
-    for (p = 0; rc == NB_OK && p < NB_MAX_PARTS && part[p]; p++) {
+    for (p = 0; rc == NB_OK && p < NB_MAX_PARTS; p++) {
+        if (!part[p])
+            continue;
         snprintf(name, sizeof name, "%s.%s", stem, o->fmt->parts[p].suffix);
         rc = nb_sink_write(o->sink, name, 0, part[p], bytes[p], err);
     }
@@ -279,6 +294,11 @@ static nb_status put_config(nb_qout *o, nb_err *err)
     nb_status rc = NB_OK;
     bool ok = cfg && q;
 
+    for (size_t i = 0; ok && i < nb_json_len(o->notes); i++) {
+        const char *key;
+        const nb_json *v = nb_json_member(o->notes, i, &key);
+        ok = nb_json_set(q, key, nb_json_copy(v));
+    }
     if (ok && nb_json_get(cfg, "dtype"))
         ok = nb_json_set(cfg, "dtype", nb_json_new_str(dtype));
     if (ok && (nb_json_get(cfg, "torch_dtype") || !nb_json_get(cfg, "dtype")))

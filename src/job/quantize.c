@@ -6,28 +6,57 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
-#include "job/awq_block.h"
-#include "job/load.h"
-#include "job/qout.h"
+#include "job/quantize_priv.h"
 
-typedef struct job {
-    const nb_quantize_opts *o;
-    nb_loaded src;
-    nb_config cfg;
-    nb_plan plan;
-    nb_calib calib;
-    nb_qspec spec;
-    nb_awq_opts awq;
-    nb_qout *out;
-    nb_awq_block *block; /* AWQ only */
-    nb_quantize_result res;
-    size_t modules; /* of one layer */
-    double shared;  /* seconds of capture and fold, per module of the layer */
-} job;
+static const nb_qmethod *const methods[NB_QUANT_METHODS] = {
+    [NB_QUANT_RTN] = &nb_method_rtn,
+    [NB_QUANT_AWQ] = &nb_method_awq,
+    [NB_QUANT_GPTQ] = &nb_method_gptq,
+};
+
+nb_quant_method_info nb_quantize_method(nb_quant_method m)
+{
+    return (nb_quant_method_info){
+        .name = methods[m]->name, .title = methods[m]->title, .calibrates = methods[m]->calibrates, .sym = methods[m]->sym
+    };
+}
+
+nb_status nb_quantize_method_find(const char *name, nb_quant_method *out, nb_err *err)
+{
+    char esc[NB_ESC_CAP], list[64] = "";
+    size_t at = 0;
+
+    for (size_t i = 0; i < NB_LEN(methods); i++) {
+        if (strcmp(name, methods[i]->name) == 0) {
+            *out = (nb_quant_method)i;
+            return NB_OK;
+        }
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", methods[i]->name);
+    }
+    return nb_fail(err, NB_EARG, "quantize.method", "", "no method \"%s\"; there are: %s", nb_esc(esc, sizeof esc, name, strlen(name)),
+                   list);
+}
+
+nb_grid nb_qjob_grid(const nb_qjob *j, size_t k)
+{
+    return (nb_grid){
+        .g = j->o->group_size < 0 ? k : (size_t)j->o->group_size, .bits = j->o->bits, .sym = j->o->sym, .stored = j->o->scale_dtype
+    };
+}
 
 /* ---- checks before anything starts ---- */
 
-static nb_status check_linear(const job *j, nb_role role, nb_err *err)
+/* Whole words: eight outputs in AWQ, blocks of 32 both ways in GPTQ. The other layouts say so when they pack. */
+static nb_status layout_fits(const nb_qjob *j, const char *name, size_t n, size_t k, nb_err *err)
+{
+    if (strcmp(j->fmt->method, "awq") == 0 && n % 8 != 0)
+        return nb_fail(err, NB_EUNSUPPORTED, "quantize.outputs", "SHP-003", "%s has %zu outputs; AWQ packs eight to a word", name, n);
+    if (strcmp(j->fmt->method, "gptq") == 0 && (n % 32 != 0 || k % 32 != 0))
+        return nb_fail(err, NB_EUNSUPPORTED, "quantize.outputs", "SHP-009", "%s is %zu x %zu; GPTQ packs blocks of 32", name, n, k);
+    return NB_OK;
+}
+
+static nb_status check_linear(const nb_qjob *j, nb_role role, nb_err *err)
 {
     char name[256];
     const nb_tensor *t;
@@ -47,13 +76,11 @@ static nb_status check_linear(const job *j, nb_role role, nb_err *err)
             return nb_fail(err, NB_EUNSUPPORTED, "quantize.input", "", "tensor \"%s\" is %s; quantize reads f16, bf16 and f32", name,
                            nb_dtype_info(t->dtype)->name);
     }
-    if (n % 8 != 0)
-        return nb_fail(err, NB_EUNSUPPORTED, "quantize.outputs", "SHP-003", "%s has %zu outputs; AWQ GEMM packs eight to a word", name, n);
-    return NB_OK;
+    return layout_fits(j, name, n, k, err);
 }
 
 /* "64, 32, -1": the usual group sizes that divide the inputs of every linear. */
-static void fitting(const job *j, char *out, size_t cap)
+static void fitting(const nb_qjob *j, char *out, size_t cap)
 {
     static const size_t usual[] = { 128, 64, 32, 16 };
     size_t at = 0;
@@ -73,7 +100,7 @@ static void fitting(const job *j, char *out, size_t cap)
     snprintf(out + at, cap - at, "-1");
 }
 
-static nb_status check_groups(const job *j, nb_err *err)
+static nb_status check_groups(const nb_qjob *j, nb_err *err)
 {
     const int64_t g = j->o->group_size;
     char list[64];
@@ -96,20 +123,26 @@ static nb_status check_groups(const job *j, nb_err *err)
     return NB_OK;
 }
 
-static nb_status check_options(const nb_quantize_opts *o, nb_err *err)
+static nb_status check_options(const nb_quantize_opts *o, const nb_qmethod *m, const nb_format *fmt, nb_err *err)
 {
-    if (o->bits != 4)
-        return nb_fail(err, NB_EUNSUPPORTED, "quantize.bits", "", "%u bits; AWQ GEMM is written with 4", o->bits);
+    if (!fmt || !fmt->pack || !fmt->config)
+        return nb_fail(err, NB_EARG, "quantize.format", "", "no layout to write by that name; nibble formats lists them");
+    if (o->bits < 2 || o->bits > 8 || (strcmp(fmt->method, "awq") == 0 && o->bits != 4))
+        return nb_fail(err, NB_EUNSUPPORTED, "quantize.bits", "", "%u bits; AWQ layouts are written with 4, GPTQ with 2, 3, 4 or 8",
+                       o->bits);
     if (o->scale_dtype != NB_DT_F16 && o->scale_dtype != NB_DT_BF16)
         return nb_fail(err, NB_EARG, "quantize.scale_dtype", "", "scales are stored as f16 or bf16");
     if (o->clip > NB_AWQ_MAX_CLIPS)
         return nb_fail(err, NB_EARG, "arg.value", "", "at most %d clip candidates", NB_AWQ_MAX_CLIPS);
-    if (o->method == NB_QUANT_AWQ && !o->calib)
-        return nb_fail(err, NB_EARG, "quantize.calib", "", "AWQ needs calibration data: --calib FILE (text, or token ids as safetensors)");
+    if (!(o->damp >= 0 && o->damp < 1) || !(o->mse >= 0 && o->mse <= 10))
+        return nb_fail(err, NB_EARG, "arg.value", "", "damping is a share below 1, the exponent of the grid search at most 10");
+    if (m->calibrates && !o->calib)
+        return nb_fail(err, NB_EARG, "quantize.calib", "", "%s needs calibration data: --calib FILE (text, or token ids as safetensors)",
+                       m->title);
     return NB_OK;
 }
 
-static nb_status open_input(job *j, const char *model, nb_err *err)
+static nb_status open_input(nb_qjob *j, const char *model, nb_err *err)
 {
     nb_status rc = nb_load_store(&j->src, model, j->o->host, err);
 
@@ -191,9 +224,11 @@ static double probe_rate(const nb_kern *kern, nb_pool *pool)
     return rate;
 }
 
-static void tell_plan(job *j, const nb_kern *kern)
+static void tell_plan(nb_qjob *j, const nb_kern *kern)
 {
-    nb_quantize_plan p = { .method = j->o->method, .layers = j->cfg.n_layers, .modules = j->modules * j->cfg.n_layers };
+    nb_quantize_plan p = {
+        .method = j->o->method, .layout = j->fmt->name, .layers = j->cfg.n_layers, .modules = j->modules * j->cfg.n_layers
+    };
     size_t most = 0, layer = 0;
 
     for (int r = 0; r < NB_ROLE_COUNT; r++)
@@ -210,10 +245,10 @@ static void tell_plan(job *j, const nb_kern *kern)
     p.threads = nb_pool_threads(j->o->pool);
     p.peak_bytes = 2 * (uint64_t)most + 8 * (uint64_t)most;          /* codes and packed words; float32 in and out */
     p.seconds = (double)p.params * 8e-9 + (double)p.in_bytes * 1e-9; /* rounding, and moving bytes */
-    if (j->block) {
+    if (j->method->open) {
         double macs;
         uint64_t bytes;
-        nb_awq_block_cost(&j->plan, &j->awq, j->calib.rows, j->calib.len, &bytes, &macs);
+        j->method->cost(j, &bytes, &macs);
         p.rows = j->calib.rows;
         p.len = j->calib.len;
         p.peak_bytes = nb_model_bytes(j->src.model) + 4 * (uint64_t)layer + bytes + 2 * (uint64_t)most;
@@ -225,221 +260,107 @@ static void tell_plan(job *j, const nb_kern *kern)
 
 /* ---- one linear ---- */
 
-static const char *fold_note(const job *j, nb_role role)
+static void tell_row(nb_qjob *j, size_t layer, nb_role role, nb_quantize_row *r)
 {
-    const nb_awq_group *g;
-    size_t n = j->block ? nb_awq_block_groups(j->block, &g) : 0;
-
-    for (size_t i = 0; i < n; i++)
-        for (size_t r = 0; r < g[i].g.n_roles; r++)
-            if (g[i].g.roles[r] == role)
-                switch (g[i].state) {
-                case NB_FOLD_NO_LOSS:
-                    return "no scale gave a finite loss: rounded plainly";
-                case NB_FOLD_CHANGES:
-                    return "folding the scales would change the block: rounded plainly";
-                case NB_FOLD_BIAS:
-                    return "the linear before it has a bias: not scaled";
-                case NB_FOLD_ON:
-                    break;
-                }
-    return "";
-}
-
-static void tell_row(job *j, size_t layer, nb_role role, double before, double after, double seconds)
-{
-    const nb_awq_group *g = j->block ? nb_awq_block_group_of(j->block, role) : NULL;
     char name[256];
-    nb_quantize_row r = {
-        .done = ++j->res.modules, .total = j->modules * j->cfg.n_layers, .before = before, .after = after, .ratio = -1.0
-    };
-    const nb_progress p = { .what = "quantize", .item = name, .unit = "modules", .done = r.done, .total = r.total };
+    const nb_progress p = { .what = "quantize",
+                            .item = nb_plan_linear(&j->plan, layer, role, name, sizeof name),
+                            .unit = "modules",
+                            .done = ++j->res.modules,
+                            .total = j->modules * j->cfg.n_layers };
 
-    r.name = nb_plan_linear(&j->plan, layer, role, name, sizeof name);
-    nb_plan_linear_size(&j->plan, role, &r.n, &r.k);
-    r.note = fold_note(j, role);
-    r.seconds = seconds + j->shared;
-    if (g) {
-        r.search = &g->best;
-        r.ratio = g->best.index / (double)NB_AWQ_RATIOS;
-        r.seconds += g->seconds / (double)g->g.n_roles;
-    }
-    j->res.fallbacks += *r.note != 0;
-    j->res.mean_before += before;
-    j->res.mean_after += after;
+    r->done = p.done;
+    r->total = p.total;
+    r->name = name;
+    r->seconds += j->shared;
+    j->res.fallbacks += *r->note != 0;
+    j->res.mean_before += r->before;
+    j->res.mean_after += r->after;
     nb_report_progress(j->o->host, &p);
     if (j->o->on_row)
-        j->o->on_row(j->o->user, &r);
+        j->o->on_row(j->o->user, r);
 }
 
-/* Weights of one linear without calibration. Caller frees *w. */
-static nb_status read_plain(job *j, size_t layer, nb_role role, float **w, nb_err *err)
+static nb_status quantize_linear(nb_qjob *j, size_t layer, nb_role role, nb_err *err)
 {
-    char name[256];
-    const nb_tensor *t;
-    size_t n, k;
-    nb_status rc;
-
-    nb_plan_linear(&j->plan, layer, role, name, sizeof name - 8);
-    strcat(name, ".weight");
-    nb_plan_linear_size(&j->plan, role, &n, &k);
-    t = nb_store_find(j->src.store, name);
-    *w = nb_alloc_array(n, k * sizeof **w);
-    if (!*w)
-        return nb_enomem(err, name);
-    rc = nb_store_read_f32(j->src.store, t, 0, (uint64_t)n * k, *w, err);
-    if (rc == NB_OK)
-        rc = nb_rtn_finite(*w, n * k, err);
-    nb_err_at(err, t->file, name);
-    return rc;
-}
-
-static nb_status quantize_linear(job *j, size_t layer, nb_role role, nb_err *err)
-{
-    nb_pool *pool = j->o->pool;
     const double t0 = nb_now();
-    double before = 0, after = 0;
-    float *w = NULL, *own = NULL, *v = NULL;
+    nb_quantize_row row = { .ratio = -1.0, .damp = -1.0, .note = "" };
     nb_qlin q = { 0 };
-    nb_grid grid;
-    size_t n, k;
     nb_status rc;
 
     if (nb_cancelled(j->o->host))
         return nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request; nothing was written");
-    nb_plan_linear_size(&j->plan, role, &n, &k);
-    grid = nb_awq_grid(&j->awq, k);
-    if (j->block) {
-        rc = nb_awq_block_take(j->block, role, &w, &before, err);
-    } else {
-        rc = read_plain(j, layer, role, &own, err);
-        w = own;
-    }
-    if (rc == NB_OK)
-        rc = nb_qlin_init(&q, n, k, grid.g, grid.bits, err);
-    if (rc != NB_OK)
-        goto done;
+    nb_plan_linear_size(&j->plan, role, &row.n, &row.k);
+    rc = nb_qlin_init(&q, row.n, row.k, nb_qjob_grid(j, row.k).g, j->o->bits, err);
     q.scale_dtype = j->o->scale_dtype;
-    rc = nb_rtn_quantize(pool, &grid, w, &q, err);
+    if (rc == NB_OK)
+        rc = j->method->solve(j, layer, role, &q, &row, err);
     if (rc == NB_OK)
         rc = nb_qout_linear(j->out, layer, role, &q, err);
-    if (rc != NB_OK)
-        goto done;
-    if (j->block) {
-        nb_qlin_dequant(&q, w);
-        rc = nb_awq_block_put(j->block, role, w, &after, err);
+    row.seconds += nb_now() - t0;
+    if (rc == NB_OK) {
+        tell_row(j, layer, role, &row);
     } else {
-        v = nb_alloc_array(n, k * sizeof *v);
-        if (v)
-            nb_qlin_dequant(&q, v);
-        rc = v ? nb_output_error(pool, w, v, n, k, NULL, 0, 0, &after, err) : nb_enomem(err, "a linear");
-        before = after;
-    }
-    if (rc == NB_OK)
-        tell_row(j, layer, role, before, after, nb_now() - t0);
-done:
-    if (rc != NB_OK) {
         char name[256];
         nb_err_at(err, NULL, nb_plan_linear(&j->plan, layer, role, name, sizeof name));
     }
     nb_qlin_clear(&q);
-    nb_free(v);
-    nb_free(own);
     return rc;
 }
 
 /* ---- blocks ---- */
 
-/* Norms that groups fold into are written for every layer, folded or not. */
-static void folded_norms(const job *j, bool out[NB_VEC_COUNT])
+static nb_status quantize_layer(nb_qjob *j, size_t layer, nb_err *err)
 {
-    nb_scale_group g[NB_MAX_GROUPS];
-    const size_t n = nb_scale_groups(&j->plan, g);
+    nb_status rc = j->method->begin ? j->method->begin(j, layer, err) : NB_OK;
 
-    memset(out, 0, NB_VEC_COUNT * sizeof *out);
-    for (size_t i = 0; j->o->method == NB_QUANT_AWQ && i < n; i++)
-        if (g[i].from_norm)
-            out[g[i].vec] = true;
+    for (size_t op = 0; op < j->plan.n_ops; op++)
+        for (size_t r = 0; rc == NB_OK && j->plan.ops[op].kind == NB_OP_LINEAR && nb_plan_runs(&j->plan, &j->plan.ops[op], layer) &&
+                           r < 3 && j->plan.ops[op].roles[r] != NB_ROLE_NONE;
+             r++)
+            rc = quantize_linear(j, layer, j->plan.ops[op].roles[r], err);
+    return rc == NB_OK && j->method->end ? j->method->end(j, err) : rc;
 }
 
-static nb_status write_norms(job *j, size_t layer, nb_err *err)
-{
-    bool wanted[NB_VEC_COUNT];
-    nb_status rc = NB_OK;
-
-    folded_norms(j, wanted);
-    for (int v = 0; rc == NB_OK && v < NB_VEC_COUNT; v++)
-        if (wanted[v]) {
-            size_t n;
-            const float *w = nb_model_vec(j->src.model, layer, (nb_vec)v, &n);
-            rc = nb_qout_norm(j->out, layer, (nb_vec)v, w, n, j->awq.norm_dtype, err);
-        }
-    return rc;
-}
-
-static nb_status quantize_layer(job *j, size_t layer, nb_err *err)
-{
-    nb_status rc = NB_OK;
-    double t0 = nb_now();
-
-    if (j->block) {
-        rc = nb_awq_block_capture(j->block, layer, err);
-        j->shared = nb_now() - t0;
-        if (rc == NB_OK)
-            rc = nb_awq_block_search(j->block, err);
-        t0 = nb_now();
-        if (rc == NB_OK)
-            rc = nb_awq_block_fold(j->block, err);
-        if (rc == NB_OK)
-            rc = write_norms(j, layer, err);
-        j->shared = (j->shared + nb_now() - t0) / (double)j->modules;
-    }
-    for (int r = 0; rc == NB_OK && r < NB_ROLE_COUNT; r++)
-        if (j->plan.has_role[r])
-            rc = quantize_linear(j, layer, (nb_role)r, err);
-    if (rc == NB_OK && j->block)
-        rc = nb_awq_block_replay(j->block, err);
-    return rc;
-}
-
-static nb_status open_block(job *j, const nb_kern *kern, const char *model, nb_err *err)
+static nb_status open_method(nb_qjob *j, const nb_kern *kern, const char *model, nb_err *err)
 {
     const nb_model_opts mo = { .kern = kern, .pool = j->o->pool, .lazy = true, .f32 = true, .host = j->o->host };
-    nb_status rc = nb_calib_open(&j->calib, j->o->calib, model, j->o->calib_rows, j->o->calib_len, j->cfg.vocab, err);
+    nb_status rc = NB_OK;
 
-    if (rc == NB_OK)
-        rc = nb_qout_norm_dtype(j->src.store, &j->plan, j->o->scale_dtype, &j->awq.norm_dtype, err);
-    if (rc == NB_OK)
-        rc = nb_load_model(&j->src, &mo, err);
-    if (rc == NB_OK)
-        rc = nb_awq_block_open(&j->block, j->src.model, j->src.store, &j->calib, &j->awq, j->o->pool, j->o->host, err);
-    return rc;
+    if (j->method->calibrates) {
+        rc = nb_calib_open(&j->calib, j->o->calib, model, j->o->calib_rows, j->o->calib_len, j->cfg.vocab, err);
+        if (rc == NB_OK)
+            rc = nb_qout_norm_dtype(j->src.store, &j->plan, j->o->scale_dtype, &j->norm_dtype, err);
+        if (rc == NB_OK)
+            rc = nb_load_model(&j->src, &mo, err);
+    }
+    return rc == NB_OK && j->method->open ? j->method->open(j, err) : rc;
 }
 
 nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts *o, nb_quantize_result *res, nb_err *err)
 {
     const nb_kern *kern = o->kern ? o->kern : nb_kern_pick(nb_cpu_features());
     const double t0 = nb_now();
-    job j = { .o = o };
-    bool fold[NB_VEC_COUNT];
-    nb_status rc = check_options(o, err);
+    nb_qjob j = { .o = o, .method = methods[o->method] };
+    bool fold[NB_VEC_COUNT] = { false };
+    nb_status rc;
 
-    j.spec = (nb_qspec){ .bits = o->bits, .group_size = o->group_size, .sym = o->sym, .scale_dtype = o->scale_dtype };
-    j.awq = (nb_awq_opts){ .bits = o->bits,
-                           .group_size = o->group_size,
-                           .sym = o->sym,
-                           .scale_dtype = o->scale_dtype,
-                           .plain = o->plain,
-                           .clip = o->clip,
-                           .replay_original = o->replay_original };
+    j.fmt = nb_format_find(o->format ? o->format : j.method->layout(o));
+    j.spec = (nb_qspec){ .bits = o->bits,
+                         .group_size = o->group_size,
+                         .sym = o->sym,
+                         .desc_act = o->method == NB_QUANT_GPTQ && o->order == NB_GPTQ_DESC && !o->static_groups && o->group_size > 0,
+                         .scale_dtype = o->scale_dtype };
+    rc = check_options(o, j.method, j.fmt, err);
     if (rc == NB_OK)
         rc = open_input(&j, model, err);
     if (rc != NB_OK)
         goto done;
-    folded_norms(&j, fold);
-    rc = nb_qout_open(&j.out, out, o->force, &j.src, &j.plan, nb_format_find("awq-gemm"), &j.spec, fold, o->host, err);
-    if (rc == NB_OK && o->method == NB_QUANT_AWQ)
-        rc = open_block(&j, kern, model, err);
+    if (j.method->folds)
+        j.method->folds(&j.plan, fold);
+    rc = nb_qout_open(&j.out, out, o->force, &j.src, &j.plan, j.fmt, &j.spec, fold, o->host, err);
+    if (rc == NB_OK)
+        rc = open_method(&j, kern, model, err);
     if (rc != NB_OK)
         goto done;
     tell_plan(&j, kern);
@@ -458,7 +379,8 @@ nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts
     }
 done:
     nb_qout_abort(j.out);
-    nb_awq_block_close(j.block);
+    if (j.method->close)
+        j.method->close(&j);
     nb_calib_clear(&j.calib);
     nb_plan_clear(&j.plan);
     nb_config_clear(&j.cfg);

@@ -1,8 +1,9 @@
-/* quantize.h - a 16-bit Hugging Face directory in, a 4-bit AWQ GEMM directory out, block by block.
+/* quantize.h - a 16-bit Hugging Face directory in, a quantized one out, block by block.
  *
  * RTN rounds every linear of the decoder layers as it is. AWQ follows spec quantizers 3: per block it searches all scaling
- * groups on the unscaled weights, folds, clips, rounds, and runs the block again with what was written, so that the next
- * one sees it. Embedding, head and other tensors keep their bytes. Weights that are NaN or infinite are an error; anything
+ * groups on the unscaled weights, folds, clips and rounds. GPTQ follows spec quantizers 9: input by input it solves the
+ * linears, the block running as quantized so far. Both run the block again with what was written, so that the next one sees
+ * it. Embedding, head and other tensors keep their bytes. Weights that are NaN or infinite are an error; anything
  * else that goes wrong numerically falls back to plain rounding, with a note. */
 #ifndef NB_JOB_QUANTIZE_H
 #define NB_JOB_QUANTIZE_H
@@ -16,22 +17,33 @@
 #include "base/pool.h"
 #include "kern/kern.h"
 #include "solve/solve_awq.h"
+#include "solve/solve_gptq.h"
 #include "tensor/dtype.h"
 
 enum { NB_QUANTIZE_CLIPS = 20 }; /* clip candidates unless the user says otherwise */
+#define NB_QUANTIZE_DAMP 0.05    /* first share of the mean diagonal that GPTQ adds */
 
-typedef enum nb_quant_method { NB_QUANT_RTN, NB_QUANT_AWQ } nb_quant_method;
+typedef enum nb_quant_method { NB_QUANT_RTN, NB_QUANT_AWQ, NB_QUANT_GPTQ, NB_QUANT_METHODS } nb_quant_method;
+
+/* What is known of a method: "gptq", "GPTQ"; whether it takes calibration data; whether its grid is symmetric by default. */
+typedef struct nb_quant_method_info {
+    const char *name, *title;
+    bool calibrates, sym;
+} nb_quant_method_info;
+nb_quant_method_info nb_quantize_method(nb_quant_method m);
+/* By name. NB_EARG "quantize.method" lists what there is. */
+nb_status nb_quantize_method_find(const char *name, nb_quant_method *out, nb_err *err);
 
 /* Told before the work starts. */
 typedef struct nb_quantize_plan {
     nb_quant_method method;
     size_t layers, modules;
-    uint64_t params;     /* weights that become 4-bit */
+    uint64_t params;     /* weights that are quantized */
     size_t rows, len;    /* calibration, 0 for RTN    */
     double seconds;      /* estimate                  */
     uint64_t peak_bytes; /* estimate                  */
     uint64_t in_bytes, out_bytes;
-    const char *kernel;
+    const char *kernel, *layout;
     int threads;
 } nb_quantize_plan;
 
@@ -42,6 +54,7 @@ typedef struct nb_quantize_row {
     size_t n, k;
     double before, after;      /* relative output error of plain rounding, of what was written; of the weights for RTN */
     double ratio;              /* of the scales of its group, -1 when it has none               */
+    double damp;               /* that was needed, -1 when there is none                        */
     const nb_awq_best *search; /* of that group, or NULL; valid during the call              */
     const char *note;          /* why a group fell back, or ""                                  */
     double seconds;
@@ -49,14 +62,19 @@ typedef struct nb_quantize_row {
 
 typedef struct nb_quantize_opts {
     nb_quant_method method;
-    unsigned bits;      /* 4 */
+    unsigned bits;      /* 4; GPTQ 2 to 8 */
     int64_t group_size; /* 128, 64, 32 ..., -1 per channel */
     bool sym;
     nb_dtype scale_dtype;         /* F16 or BF16 */
-    const char *calib;            /* AWQ: text or ids, nb_calib_open */
+    const char *format;           /* layout to write; NULL: awq-gemm, GPTQ gptq (sym), gptq_v2 (asym) or gptq_p (5 to 7 bits) */
+    const char *calib;            /* AWQ, GPTQ: text or ids, nb_calib_open */
     size_t calib_rows, calib_len; /* 0: default */
-    bool plain, replay_original;
-    unsigned clip; /* candidates of the clip search; NB_AWQ_CLIPS as the references, 0: none */
+    bool replay_original;
+    bool plain;          /* AWQ: scales from activations alone */
+    unsigned clip;       /* candidates of the clip search; NB_AWQ_CLIPS as the references, 0: none */
+    nb_gptq_order order; /* GPTQ; NB_GPTQ_GAR is the usual one */
+    bool static_groups;
+    double damp, mse; /* 0: NB_QUANTIZE_DAMP, no search of the grid */
     bool force;
     const nb_kern *kern; /* NULL: best */
     nb_pool *pool;
@@ -73,7 +91,7 @@ typedef struct nb_quantize_result {
 } nb_quantize_result;
 
 /* Read `model` (a directory), write the directory `out`. Nothing has its final name unless the whole job succeeded.
- * Errors: NB_EARG "quantize.group" (SHP-004, names the sizes that fit), "quantize.method", "quantize.calib"; NB_EUNSUPPORTED
+ * Errors: NB_EARG "quantize.group" (SHP-004, names the sizes that fit), "quantize.method", "quantize.format", "quantize.calib"; NB_EUNSUPPORTED
  * "quantize.already", "quantize.input", "quantize.outputs"; NB_EEXISTS; NB_ENUMERIC; NB_ECANCELED; and those of the files. */
 nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts *o, nb_quantize_result *res, nb_err *err);
 

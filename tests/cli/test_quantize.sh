@@ -60,6 +60,36 @@ grep -q 'already quantized' "$TMP/err"
 [ ! -e "$TMP/no" ]
 echo "ok 4 refusals"
 
+# shellcheck disable=SC2086
+code 0 "$NIBBLE" quantize $model --method gptq $small -o "$TMP/gptq"
+grep -q '^plan: GPTQ, 4 bits, symmetric, layout gptq$' "$TMP/err"
+[ "$(grep -c 'error .* -> .*  damp 0.05' "$TMP/err")" -eq 28 ]
+grep -q '"checkpoint_format": "gptq"' "$TMP/gptq/quantize_config.json"
+grep -q '"damp_percent": 0.05' "$TMP/gptq/config.json"
+code 0 "$NIBBLE" check "$TMP/gptq"
+# shellcheck disable=SC2086
+code 0 "$NIBBLE" quantize $model --method gptq --asym --desc-act --bits 3 --group-size 32 --damp 0.1 --mse 0 $small --json -o "$TMP/desc"
+grep -q '"damp": 0.1' "$TMP/out"
+grep -q '"desc_act": true' "$TMP/desc/config.json"
+code 0 "$NIBBLE" check "$TMP/desc"
+code 0 "$NIBBLE" run "$TMP/desc" "The" --raw -n 4
+# shellcheck disable=SC2086
+code 0 "$NIBBLE" quantize $model --method gptq --asym --format awq-gemm $small -q -o "$TMP/gptq-awq"
+grep -q '"quant_method": "awq"' "$TMP/gptq-awq/config.json"
+code 2 "$NIBBLE" quantize $model --method gptq -o "$TMP/no"
+grep -q 'GPTQ needs calibration' "$TMP/err"
+# shellcheck disable=SC2086
+code 2 "$NIBBLE" quantize $model --method awq --damp 0.1 $small -o "$TMP/no"
+grep -q 'belongs to --method gptq' "$TMP/err"
+# shellcheck disable=SC2086
+code 2 "$NIBBLE" quantize $model --method gptq --desc-act --act-group-aware $small -o "$TMP/no"
+# shellcheck disable=SC2086
+code 2 "$NIBBLE" quantize $model --method gptq --damp nine $small -o "$TMP/no"
+# shellcheck disable=SC2086
+code 2 "$NIBBLE" quantize $model --method gptq --format nothing $small -o "$TMP/no"
+[ ! -e "$TMP/no" ]
+echo "ok 5 gptq: layouts, orders, refusals"
+
 "$NIBBLE" quantize $model --method awq --calib $model/calib.txt --calib-len 256 -o "$TMP/no" >"$TMP/out" 2>"$TMP/err" &
 pid=$!
 n=0
@@ -73,4 +103,4 @@ wait $pid || rc=$?
 [ "$rc" -eq 130 ] || { echo "not ok: exit $rc after SIGINT"; cat "$TMP/err"; exit 1; }
 [ ! -e "$TMP/no" ]
 [ -z "$(find "$TMP" -name '*nibble-*')" ]
-echo "ok 5 interrupted: nothing is left"
+echo "ok 6 interrupted: nothing is left"

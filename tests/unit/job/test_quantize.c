@@ -1,5 +1,5 @@
 /* test_quantize.c - the AWQ block against the recorded layer of GPTQModel, folds that change nothing, and the whole job on a
- * two-layer model: same bytes for any number of threads, refusals, cancelling. */
+ * two-layer model and, for GPTQ layouts, a four-layer one: same bytes for any number of threads, refusals, cancelling. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -295,6 +295,7 @@ static void whole_job(void **state)
         int threads;
         bool sym, original;
     } rows[] = {
+        { "gptq into the AWQ layout", "gptq", NB_QUANT_GPTQ, 2, false, true },
         { "rtn", "rtn", NB_QUANT_RTN, 1, false, false },
         { "awq, one thread", "awq1", NB_QUANT_AWQ, 1, false, false },
         { "awq, three threads", "awq3", NB_QUANT_AWQ, 3, false, false },
@@ -311,6 +312,8 @@ static void whole_job(void **state)
                                .group_size = 16,
                                .sym = rows[i].sym,
                                .scale_dtype = NB_DT_F16,
+                               .format = "awq-gemm",
+                               .order = NB_GPTQ_GAR,
                                .calib = ids,
                                .clip = NB_AWQ_CLIPS,
                                .replay_original = rows[i].original,
@@ -340,6 +343,70 @@ static void whole_job(void **state)
     same_file(a, in_scratch("awq3/model.safetensors"));
 }
 
+/* GPTQ in every layout it has: what the files say, errors below those of plain rounding, same bytes with three threads. */
+static void gptq_job(void **state)
+{
+    static const struct {
+        const char *label, *out, *layout;
+        unsigned bits;
+        int64_t group;
+        int threads;
+        bool sym, desc_act; /* as the files must say */
+        nb_gptq_order order;
+        bool static_groups;
+    } rows[] = {
+        { "symmetric", "g1", "gptq", 4, 128, 1, true, false, NB_GPTQ_GAR, false },
+        { "symmetric, three threads", "g3", "gptq", 4, 128, 3, true, false, NB_GPTQ_GAR, false },
+        { "asymmetric", "ga", "gptq_v2", 4, 64, 2, false, false, NB_GPTQ_GAR, false },
+        { "3 bits, falling diagonal", "gd", "gptq_v2", 3, 32, 2, false, true, NB_GPTQ_DESC, false },
+        { "8 bits, static groups need no g_idx", "gs", "gptq", 8, 128, 2, true, false, NB_GPTQ_DESC, true },
+        { "6 bits, per channel", "g6", "gptq_p", 6, -1, 2, true, false, NB_GPTQ_NATURAL, false },
+        { "2 bits", "g2", "gptq_v2", 2, 32, 2, false, false, NB_GPTQ_GAR, false },
+    };
+    char ids[512], a[512];
+
+    (void)state;
+    snprintf(ids, sizeof ids, "%s", in_scratch("ids.safetensors"));
+    for (size_t i = 0; i < NB_LEN(rows); i++) {
+        nb_quantize_opts o = { .method = NB_QUANT_GPTQ,
+                               .bits = rows[i].bits,
+                               .group_size = rows[i].group,
+                               .sym = rows[i].sym,
+                               .scale_dtype = NB_DT_F16,
+                               .order = rows[i].order,
+                               .static_groups = rows[i].static_groups,
+                               .calib = ids };
+        nb_quantize_result res;
+        nb_err err = { 0 };
+        nb_loaded l = { 0 };
+        const nb_json *q;
+        bool natural = true;
+
+        assert_int_equal(nb_pool_open(&o.pool, rows[i].threads, &err), NB_OK);
+        if (nb_quantize(pemberley, in_scratch(rows[i].out), &o, &res, &err) != NB_OK ||
+            nb_load_store(&l, in_scratch(rows[i].out), NULL, &err) != NB_OK)
+            fail_msg("%s: %s: %s", rows[i].label, err.subject, err.what);
+        nb_pool_close(o.pool);
+        if (res.fallbacks || res.modules != 28 || !(res.mean_after < 0.6 * res.mean_before))
+            fail_msg("%s: %zu fell back, error %g, of plain rounding %g", rows[i].label, res.fallbacks, res.mean_after, res.mean_before);
+        q = nb_json_get(l.config, "quantization_config");
+        assert_string_equal(nb_json_str(nb_json_get(q, "checkpoint_format"), ""), rows[i].layout);
+        assert_true(nb_json_num(nb_json_get(q, "damp_percent"), 0) == NB_QUANTIZE_DAMP);
+        assert_int_equal(nb_json_bool(nb_json_get(q, "static_groups"), false), rows[i].static_groups);
+        assert_int_equal(l.scan.n_linears, 28);
+        assert_int_equal(l.scan.spec.bits, rows[i].bits);
+        assert_int_equal(l.scan.spec.group_size, rows[i].group);
+        assert_int_equal(l.scan.spec.sym, rows[i].sym);
+        assert_int_equal(l.scan.spec.desc_act, rows[i].desc_act);
+        for (size_t m = 0; m < l.scan.n_linears; m++)
+            natural = natural && !l.scan.linears[m].act_order;
+        assert_int_equal(natural, !rows[i].desc_act);
+        nb_load_close(&l);
+    }
+    snprintf(a, sizeof a, "%s", in_scratch("g1/model.safetensors"));
+    same_file(a, in_scratch("g3/model.safetensors"));
+}
+
 static bool stop(void *user)
 {
     size_t *left = user;
@@ -356,15 +423,20 @@ static void refusals(void **state)
         nb_dtype scales;
         nb_status want;
         const char *cls, *says;
+        nb_quant_method method;
+        const char *format;
     } rows[] = {
-        { "SHP-004 group that does not divide", tiny, good, 32, NB_DT_F16, NB_EARG, "quantize.group", "16, -1" },
-        { "group of zero", tiny, good, 0, NB_DT_F16, NB_EARG, "quantize.group", "128" },
-        { "no calibration", tiny, NULL, 16, NB_DT_F16, NB_EARG, "quantize.calib", "--calib" },
-        { "calibration file missing", tiny, "/nonexistent/ids", 16, NB_DT_F16, NB_EOPEN, "io.not_found", "" },
-        { "token over the vocabulary", tiny, bad, 16, NB_DT_F16, NB_EFORMAT, "ids.token", "96" },
-        { "scales in float32", tiny, good, 16, NB_DT_F32, NB_EARG, "quantize.scale_dtype", "bf16" },
-        { "already quantized", done, good, 16, NB_DT_F16, NB_EUNSUPPORTED, "quantize.already", "awq-gemm" },
-        { "no such model", "/nonexistent/model", good, 16, NB_DT_F16, NB_EOPEN, "io.not_found", "" },
+        { "SHP-004 group that does not divide", tiny, good, 32, NB_DT_F16, NB_EARG, "quantize.group", "16, -1", NB_QUANT_AWQ, NULL },
+        { "group of zero", tiny, good, 0, NB_DT_F16, NB_EARG, "quantize.group", "128", NB_QUANT_AWQ, NULL },
+        { "no calibration", tiny, NULL, 16, NB_DT_F16, NB_EARG, "quantize.calib", "--calib", NB_QUANT_AWQ, NULL },
+        { "calibration file missing", tiny, "/nonexistent/ids", 16, NB_DT_F16, NB_EOPEN, "io.not_found", "", NB_QUANT_AWQ, NULL },
+        { "token over the vocabulary", tiny, bad, 16, NB_DT_F16, NB_EFORMAT, "ids.token", "96", NB_QUANT_AWQ, NULL },
+        { "scales in float32", tiny, good, 16, NB_DT_F32, NB_EARG, "quantize.scale_dtype", "bf16", NB_QUANT_AWQ, NULL },
+        { "already quantized", done, good, 16, NB_DT_F16, NB_EUNSUPPORTED, "quantize.already", "awq-gemm", NB_QUANT_AWQ, NULL },
+        { "SHP-009 GPTQ in blocks of 32", tiny, good, 16, NB_DT_F16, NB_EUNSUPPORTED, "quantize.outputs", "32", NB_QUANT_GPTQ, "gptq_v2" },
+        { "unknown layout", tiny, good, 16, NB_DT_F16, NB_EARG, "quantize.format", "formats", NB_QUANT_GPTQ, "gptq_v3" },
+        { "GPTQ without calibration", tiny, NULL, 16, NB_DT_F16, NB_EARG, "quantize.calib", "GPTQ", NB_QUANT_GPTQ, "gptq" },
+        { "no such model", "/nonexistent/model", good, 16, NB_DT_F16, NB_EOPEN, "io.not_found", "", NB_QUANT_AWQ, NULL },
     };
 
     (void)state;
@@ -372,9 +444,12 @@ static void refusals(void **state)
     snprintf(done, sizeof done, "%s", in_scratch("rtn"));
     snprintf(bad, sizeof bad, "%s", write_ids("bad.safetensors", 96));
     for (size_t i = 0; i < NB_LEN(rows); i++) {
-        const nb_quantize_opts o = {
-            .method = NB_QUANT_AWQ, .bits = 4, .group_size = rows[i].group, .scale_dtype = rows[i].scales, .calib = rows[i].calib
-        };
+        const nb_quantize_opts o = { .method = rows[i].method,
+                                     .bits = 4,
+                                     .group_size = rows[i].group,
+                                     .scale_dtype = rows[i].scales,
+                                     .format = rows[i].format,
+                                     .calib = rows[i].calib };
         nb_err err = { 0 };
         char out[512];
 
@@ -415,8 +490,8 @@ static void cancelled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorded_layer), cmocka_unit_test(folds_hold), cmocka_unit_test(v_carries_o),
-        cmocka_unit_test(whole_job),      cmocka_unit_test(refusals),   cmocka_unit_test(cancelled),
+        cmocka_unit_test(recorded_layer), cmocka_unit_test(folds_hold), cmocka_unit_test(v_carries_o), cmocka_unit_test(whole_job),
+        cmocka_unit_test(gptq_job),       cmocka_unit_test(refusals),   cmocka_unit_test(cancelled),
     };
 
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

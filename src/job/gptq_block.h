@@ -1,0 +1,30 @@
+/* gptq_block.h - GPTQ on one decoder block: per input, run the block as quantized so far, factor the second moments, solve the
+ * linears that read it.
+ *
+ * Calls per layer: bind, then for each LINEAR op in order prepare and solve its roles, then replay. Later inputs so see what
+ * earlier linears were rounded to (true_sequential). Source: spec quantizers 9. One owner; work is split inside by the pool. */
+#ifndef NB_JOB_GPTQ_BLOCK_H
+#define NB_JOB_GPTQ_BLOCK_H
+
+#include "job/block.h"
+#include "solve/solve_gptq.h"
+
+typedef struct nb_gptq_block nb_gptq_block;
+
+/* Bytes that a block will take, and multiply-adds of one layer; for the plan. */
+void nb_gptq_block_cost(const nb_plan *p, size_t rows, size_t len, bool replay_original, int threads, uint64_t *bytes, double *macs);
+
+/* o->g is set from each linear. */
+nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const nb_gptq_opts *o, nb_err *err);
+void nb_gptq_block_close(nb_gptq_block *b);
+
+nb_status nb_gptq_block_bind(nb_gptq_block *b, size_t layer, nb_err *err);
+/* Capture the input of LINEAR op `op` and factor its second moments; groups of g inputs. */
+nb_status nb_gptq_block_prepare(nb_gptq_block *b, size_t op, size_t g, nb_err *err);
+const nb_gptq_factor *nb_gptq_block_factor(const nb_gptq_block *b); /* as prepared last; the address never changes */
+/* Solve one linear of that op into q (initialised, scale_dtype set) and put it into the model.
+ *   before, after  relative output error of plain rounding, of the result */
+nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_role role, nb_qlin *q, nb_gptq_result *res, double *before, double *after, nb_err *err);
+nb_status nb_gptq_block_replay(nb_gptq_block *b, nb_err *err);
+
+#endif

@@ -1,0 +1,146 @@
+/* method_awq.c - AWQ: search, fold and clip per block, then plain rounding. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "job/awq_block.h"
+#include "job/quantize_priv.h"
+
+static const char *layout(const nb_quantize_opts *o)
+{
+    (void)o;
+    return "awq-gemm";
+}
+
+static void folds(const nb_plan *p, bool out[NB_VEC_COUNT])
+{
+    nb_scale_group g[NB_MAX_GROUPS];
+    const size_t n = nb_scale_groups(p, g);
+
+    for (size_t i = 0; i < n; i++)
+        if (g[i].from_norm)
+            out[g[i].vec] = true;
+}
+
+static nb_awq_opts options(const nb_qjob *j)
+{
+    const nb_quantize_opts *o = j->o;
+
+    return (nb_awq_opts){ .bits = o->bits,
+                          .group_size = o->group_size,
+                          .sym = o->sym,
+                          .plain = o->plain,
+                          .clip = o->clip,
+                          .replay_original = o->replay_original,
+                          .scale_dtype = o->scale_dtype,
+                          .norm_dtype = j->norm_dtype };
+}
+
+static nb_status open(nb_qjob *j, nb_err *err)
+{
+    const nb_awq_opts o = options(j);
+    nb_awq_block *b = NULL;
+    const nb_status rc = nb_awq_block_open(&b, j->src.model, j->src.store, &j->calib, &o, j->o->pool, j->o->host, err);
+
+    j->state = b;
+    return rc;
+}
+
+static void close(nb_qjob *j)
+{
+    nb_awq_block_close(j->state);
+}
+
+static void cost(const nb_qjob *j, uint64_t *bytes, double *macs)
+{
+    const nb_awq_opts o = options(j);
+
+    nb_awq_block_cost(&j->plan, &o, j->calib.rows, j->calib.len, bytes, macs);
+}
+
+/* Norms that groups fold into are written for every layer, folded or not. */
+static nb_status write_norms(nb_qjob *j, size_t layer, nb_err *err)
+{
+    bool wanted[NB_VEC_COUNT] = { false };
+    nb_status rc = NB_OK;
+
+    folds(&j->plan, wanted);
+    for (int v = 0; rc == NB_OK && v < NB_VEC_COUNT; v++)
+        if (wanted[v]) {
+            size_t n;
+            const float *w = nb_model_vec(j->src.model, layer, (nb_vec)v, &n);
+            rc = nb_qout_norm(j->out, layer, (nb_vec)v, w, n, j->norm_dtype, err);
+        }
+    return rc;
+}
+
+static nb_status begin(nb_qjob *j, size_t layer, nb_err *err)
+{
+    double t0 = nb_now();
+    nb_status rc = nb_awq_block_capture(j->state, layer, err);
+
+    j->shared = nb_now() - t0;
+    if (rc == NB_OK)
+        rc = nb_awq_block_search(j->state, err);
+    t0 = nb_now();
+    if (rc == NB_OK)
+        rc = nb_awq_block_fold(j->state, err);
+    if (rc == NB_OK)
+        rc = write_norms(j, layer, err);
+    j->shared = (j->shared + nb_now() - t0) / (double)j->modules;
+    return rc;
+}
+
+static const char *note(const nb_qjob *j, nb_role role)
+{
+    static const char *const says[] = { [NB_FOLD_ON] = "",
+                                        [NB_FOLD_NO_LOSS] = "no scale gave a finite loss: rounded plainly",
+                                        [NB_FOLD_CHANGES] = "folding the scales would change the block: rounded plainly",
+                                        [NB_FOLD_BIAS] = "the linear before it has a bias: not scaled" };
+    const nb_awq_group *g;
+    const size_t n = nb_awq_block_groups(j->state, &g);
+
+    for (size_t i = 0; i < n; i++)
+        for (size_t r = 0; r < g[i].g.n_roles; r++)
+            if (g[i].g.roles[r] == role)
+                return says[g[i].state];
+    return "";
+}
+
+static nb_status solve(nb_qjob *j, size_t layer, nb_role role, nb_qlin *q, nb_quantize_row *row, nb_err *err)
+{
+    const nb_grid grid = nb_qjob_grid(j, q->k);
+    const nb_awq_group *g = nb_awq_block_group_of(j->state, role);
+    float *w;
+    nb_status rc = nb_awq_block_take(j->state, role, &w, &row->before, err);
+
+    (void)layer;
+    if (rc == NB_OK)
+        rc = nb_rtn_quantize(j->o->pool, &grid, w, q, err);
+    if (rc != NB_OK)
+        return rc;
+    nb_qlin_dequant(q, w);
+    row->note = note(j, role);
+    if (g) {
+        row->search = &g->best;
+        row->ratio = g->best.index / (double)NB_AWQ_RATIOS;
+        row->seconds += g->seconds / (double)g->g.n_roles;
+    }
+    return nb_awq_block_put(j->state, role, w, &row->after, err);
+}
+
+static nb_status end(nb_qjob *j, nb_err *err)
+{
+    return nb_awq_block_replay(j->state, err);
+}
+
+const nb_qmethod nb_method_awq = { .name = "awq",
+                                   .title = "AWQ",
+                                   .calibrates = true,
+                                   .layout = layout,
+                                   .folds = folds,
+                                   .open = open,
+                                   .cost = cost,
+                                   .begin = begin,
+                                   .end = end,
+                                   .close = close,
+                                   .solve = solve };

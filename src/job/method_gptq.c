@@ -1,0 +1,106 @@
+/* method_gptq.c - GPTQ: one factor per input, each linear solved with the error passed on. */
+#include "base/mem.h"
+#include "job/gptq_block.h"
+#include "job/quantize_priv.h"
+
+/* Symmetric results fit GPTQ v1, which most programs read; zero points of 0 need v2; 5 to 7 bits have one layout only. */
+static const char *layout(const nb_quantize_opts *o)
+{
+    if (o->bits >= 5 && o->bits <= 7)
+        return "gptq_p";
+    return o->sym ? "gptq" : "gptq_v2";
+}
+
+static nb_gptq_opts options(const nb_quantize_opts *o)
+{
+    return (nb_gptq_opts){ .bits = o->bits,
+                           .sym = o->sym,
+                           .order = o->order,
+                           .static_groups = o->static_groups,
+                           .damp = o->damp > 0 ? o->damp : NB_QUANTIZE_DAMP,
+                           .mse = o->mse };
+}
+
+static nb_status tell_config(nb_qjob *j, nb_err *err)
+{
+    nb_status rc = nb_qout_note(j->out, "damp_percent", nb_json_new_real(options(j->o).damp), err);
+
+    if (rc == NB_OK && j->o->static_groups)
+        rc = nb_qout_note(j->out, "static_groups", nb_json_new_bool(true), err);
+    return rc;
+}
+
+static nb_status open(nb_qjob *j, nb_err *err)
+{
+    const nb_block_in in = { .model = j->src.model,
+                             .store = j->src.store,
+                             .calib = &j->calib,
+                             .pool = j->o->pool,
+                             .host = j->o->host,
+                             .replay_original = j->o->replay_original };
+    const nb_gptq_opts o = options(j->o);
+    nb_gptq_block *b = NULL;
+    nb_status rc = nb_gptq_block_open(&b, &in, &o, err);
+
+    j->state = b;
+    return rc == NB_OK ? tell_config(j, err) : rc;
+}
+
+static void close(nb_qjob *j)
+{
+    nb_gptq_block_close(j->state);
+}
+
+static void cost(const nb_qjob *j, uint64_t *bytes, double *macs)
+{
+    nb_gptq_block_cost(&j->plan, j->calib.rows, j->calib.len, j->o->replay_original, nb_pool_threads(j->o->pool), bytes, macs);
+}
+
+static nb_status begin(nb_qjob *j, size_t layer, nb_err *err)
+{
+    return nb_gptq_block_bind(j->state, layer, err);
+}
+
+static nb_status solve(nb_qjob *j, size_t layer, nb_role role, nb_qlin *q, nb_quantize_row *row, nb_err *err)
+{
+    const size_t op = nb_plan_op_of(&j->plan, role);
+    const nb_gptq_factor *f = nb_gptq_block_factor(j->state);
+    nb_gptq_result res = { 0 };
+    nb_status rc = NB_OK;
+
+    (void)layer;
+    if (j->plan.ops[op].roles[0] == role) { /* the first to read this input */
+        size_t n = 1;
+        const double t0 = nb_now();
+        while (n < 3 && j->plan.ops[op].roles[n] != NB_ROLE_NONE)
+            n++;
+        rc = nb_gptq_block_prepare(j->state, op, q->g, err);
+        j->shared = (nb_now() - t0) / (double)n;
+        row->seconds -= nb_now() - t0;
+    }
+    if (rc == NB_OK)
+        rc = nb_gptq_block_solve(j->state, role, q, &res, &row->before, &row->after, err);
+    row->damp = f->damp;
+    if (f->failed)
+        row->note = "no damping makes the second moments positive definite: rounded plainly";
+    else if (res.fallback)
+        row->note = "the errors passed on grew beyond float32: rounded plainly";
+    return rc;
+}
+
+static nb_status end(nb_qjob *j, nb_err *err)
+{
+    return nb_gptq_block_replay(j->state, err);
+}
+
+const nb_qmethod nb_method_gptq = { .name = "gptq",
+                                    .title = "GPTQ",
+                                    .calibrates = true,
+                                    .sym = true,
+                                    .layout = layout,
+                                    .open = open,
+                                    .cost = cost,
+                                    .begin = begin,
+                                    .end = end,
+                                    .close = close,
+                                    .solve = solve };

@@ -1,0 +1,30 @@
+/* method_rtn.c - every linear rounded as it is, without calibration. */
+#include "base/mem.h"
+#include "job/block.h"
+#include "job/quantize_priv.h"
+
+static const char *layout(const nb_quantize_opts *o)
+{
+    (void)o;
+    return "awq-gemm";
+}
+
+static nb_status solve(nb_qjob *j, size_t layer, nb_role role, nb_qlin *q, nb_quantize_row *row, nb_err *err)
+{
+    const nb_grid grid = nb_qjob_grid(j, q->k);
+    float *w = nb_alloc_array(q->n, q->k * sizeof *w), *v = nb_alloc_array(q->n, q->k * sizeof *v);
+    nb_status rc = w && v ? nb_read_linear(j->src.store, &j->plan, layer, role, w, err) : nb_enomem(err, "a linear");
+
+    if (rc == NB_OK)
+        rc = nb_rtn_quantize(j->o->pool, &grid, w, q, err);
+    if (rc == NB_OK) {
+        nb_qlin_dequant(q, v);
+        rc = nb_output_error(j->o->pool, w, v, q->n, q->k, NULL, 0, 0, &row->after, err);
+        row->before = row->after;
+    }
+    nb_free(v);
+    nb_free(w);
+    return rc;
+}
+
+const nb_qmethod nb_method_rtn = { .name = "rtn", .title = "RTN", .layout = layout, .solve = solve };

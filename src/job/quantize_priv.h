@@ -1,0 +1,53 @@
+/* quantize_priv.h - one quantization job, and a method as a row: quantize.c walks, method_*.c solve. */
+#ifndef NB_JOB_QUANTIZE_PRIV_H
+#define NB_JOB_QUANTIZE_PRIV_H
+
+#include "job/calib.h"
+#include "job/load.h"
+#include "job/qout.h"
+#include "job/quantize.h"
+#include "model/plan.h"
+#include "quant/quant.h"
+#include "solve/solve_rtn.h"
+
+typedef struct nb_qmethod nb_qmethod;
+
+typedef struct nb_qjob {
+    const nb_quantize_opts *o;
+    const nb_qmethod *method;
+    const nb_format *fmt;
+    nb_loaded src;
+    nb_config cfg;
+    nb_plan plan;
+    nb_calib calib;
+    nb_qspec spec;
+    nb_dtype norm_dtype; /* in which folded norms are stored */
+    nb_qout *out;
+    void *state; /* the method's */
+    nb_quantize_result res;
+    size_t modules; /* of one layer */
+    double shared;  /* seconds spent for several linears, per linear; added to the row of each */
+} nb_qjob;
+
+struct nb_qmethod {
+    const char *name, *title;                         /* "gptq", "GPTQ" */
+    bool calibrates;                                  /* the model and the calibration rows are open before `open` */
+    bool sym;                                         /* unless the user says otherwise */
+    const char *(*layout)(const nb_quantize_opts *o); /* name of the layout it writes unless the user says otherwise */
+    /* Norms that are written by the method, not copied; NULL: none. */
+    void (*folds)(const nb_plan *p, bool out[NB_VEC_COUNT]);
+    nb_status (*open)(nb_qjob *j, nb_err *err);                    /* NULL: nothing to open, and none of the next three */
+    void (*cost)(const nb_qjob *j, uint64_t *bytes, double *macs); /* of the block; multiply-adds per layer */
+    nb_status (*begin)(nb_qjob *j, size_t layer, nb_err *err);     /* before the linears of a layer */
+    nb_status (*end)(nb_qjob *j, nb_err *err);                     /* after them */
+    void (*close)(nb_qjob *j);                                     /* state may be NULL */
+    /* One linear into q (initialised, scale_dtype set), and the numbers of its row. Linears come in the order of ops. */
+    nb_status (*solve)(nb_qjob *j, size_t layer, nb_role role, nb_qlin *q, nb_quantize_row *row, nb_err *err);
+};
+
+extern const nb_qmethod nb_method_rtn, nb_method_awq, nb_method_gptq;
+
+/* The grid of a linear with k inputs, as the options say. */
+nb_grid nb_qjob_grid(const nb_qjob *j, size_t k);
+
+#endif
