@@ -35,6 +35,8 @@ code 3 "error: " "$NIBBLE" eval "$TMP/none" --input-ids $ids --dump "$TMP/e.safe
 code 3 "error: " "$NIBBLE" eval $model --input-ids "$TMP/none.safetensors" --dump "$TMP/e.safetensors"
 code 4 "ids.tensor" "$NIBBLE" eval $model --input-ids $ids:nothing --dump "$TMP/e.safetensors"
 code 4 "ids.shape" "$NIBBLE" eval $model --input-ids $ids:logits --dump "$TMP/e.safetensors"
-code 5 "cfg.arch" "$NIBBLE" eval tests/data/models/mixtral --input-ids $ids --dump "$TMP/e.safetensors"
+cp -R $model "$TMP/unknown"
+sed -e 's/"llama"/"rwkv9"/' -e 's/LlamaForCausalLM/Rwkv9ForCausalLM/' $model/config.json >"$TMP/unknown/config.json"
+code 5 "cfg.arch" "$NIBBLE" eval "$TMP/unknown" --input-ids $ids --dump "$TMP/e.safetensors"
 [ ! -e "$TMP/e.safetensors" ]
 echo "ok refused input leaves no file"
