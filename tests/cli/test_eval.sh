@@ -36,7 +36,7 @@ code 3 "error: " "$NIBBLE" eval $model --input-ids "$TMP/none.safetensors" --dum
 code 4 "ids.tensor" "$NIBBLE" eval $model --input-ids $ids:nothing --dump "$TMP/e.safetensors"
 code 4 "ids.shape" "$NIBBLE" eval $model --input-ids $ids:logits --dump "$TMP/e.safetensors"
 cp -R $model "$TMP/unknown"
-sed -e 's/"llama"/"rwkv9"/' -e 's/LlamaForCausalLM/Rwkv9ForCausalLM/' $model/config.json >"$TMP/unknown/config.json"
+sed -e 's/"qwen2"/"rwkv9"/' -e 's/Qwen2ForCausalLM/Rwkv9ForCausalLM/' $model/config.json >"$TMP/unknown/config.json"
 code 5 "cfg.arch" "$NIBBLE" eval "$TMP/unknown" --input-ids $ids --dump "$TMP/e.safetensors"
 [ ! -e "$TMP/e.safetensors" ]
 echo "ok refused input leaves no file"
