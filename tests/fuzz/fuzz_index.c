@@ -18,9 +18,22 @@ static void shard(const char *dir, const char *name, const char *header)
         abort();
 }
 
+static char dir[64], path[128];
+
+static void tidy(void)
+{
+    static const char *const names[] = { "a.safetensors", "b.safetensors", "model.safetensors.index.json" };
+    char p[128];
+
+    for (int i = 0; i < 3; i++) {
+        snprintf(p, sizeof p, "%s/%s", dir, names[i]);
+        unlink(p);
+    }
+    rmdir(dir);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static char dir[64], path[128];
     nb_err err = { 0 };
     nb_store *s = NULL;
     unsigned sum = 0;
@@ -28,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (dir[0] == '\0') {
         snprintf(dir, sizeof dir, "/tmp/nibble-fuzz-index-%ld", (long)getpid());
-        if (mkdir(dir, 0700) != 0)
+        if (mkdir(dir, 0700) != 0 || atexit(tidy) != 0)
             abort();
         shard(dir, "a.safetensors",
               "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],"
