@@ -149,6 +149,14 @@ nb_status nb_map_still(const nb_map *m, nb_err *err)
     return rc;
 }
 
+void nb_map_want(const void *p, size_t n)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)p / page * page;
+
+    if (p && n > 0)
+        madvise((void *)at, n + ((uintptr_t)p - at), MADV_WILLNEED);
+}
+
 void nb_map_drop(const nb_map *m, uint64_t off, uint64_t n)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);

@@ -33,6 +33,9 @@ nb_status nb_map_still(const nb_map *m, nb_err *err);
 /* Tell the system that bytes [off, off+n) will not be read again (drops page cache residency of this mapping). */
 void nb_map_drop(const nb_map *m, uint64_t off, uint64_t n);
 
+/* Ask the system to read these bytes of a mapping soon, in the background. Any readable memory; a hint that cannot fail. */
+void nb_map_want(const void *p, size_t n);
+
 /* Read a whole small file (limit bytes at most, else NB_ELIMIT "limit.file") into an nb_alloc block, with a
  * terminating 0 not counted in *n. Caller frees with nb_free. */
 nb_status nb_read_file(const char *path, size_t limit, char **out, size_t *n, nb_err *err);

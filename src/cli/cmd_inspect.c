@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "job/engines.h"
+#include "job/inferred.h"
 #include "job/inspect.h"
 
 static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err);
@@ -161,7 +162,9 @@ static void fill_engines(int argc, char **argv)
 static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
 {
     const char *args[1];
-    int64_t context = 0, tp = 1;
+    const char *format = NULL;
+    int64_t context = 0, tp = 1, bits = 0, group = 0;
+    nb_qhint hint = { 0 };
     nb_engines_opts eo = { 0 };
     nb_inspect in;
     nb_json *o;
@@ -169,6 +172,9 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
     bool help = false;
     const nb_opt opts[] = {
         { "--context", NB_OPT_INT, &context, 1, 1 << 30, "N", "tokens of cache the memory is stated for" },
+        { "--format", NB_OPT_STR, &format, 0, 0, "LAYOUT", "no quantization config: the layout, as convert --to takes it" },
+        { "--bits", NB_OPT_INT, &bits, 2, 8, "N", "no quantization config: bits of a code" },
+        { "--group-size", NB_OPT_INT, &group, -1, 1 << 20, "N", "no quantization config: inputs of a group, -1 for all" },
         { "--engines", NB_OPT_STR, &eo.engines, 0, 0, "LIST", "which engines load it, with which kernel (default: all)" },
         { "--gpu", NB_OPT_STR, &eo.devices, 0, 0, "LIST", "devices to ask about: sm80, sm90 ..., cpu, cpu-avx2, arm (default sm80,cpu)" },
         { "--tp", NB_OPT_INT, &tp, 1, 1024, "N", "tensor-parallel ranks the linears are split over" },
@@ -184,12 +190,16 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
         rc = nb_fail(err, NB_EARG, "arg.missing", "", "inspect needs one model: nibble inspect MODEL");
     if (rc == NB_OK && !eo.engines && (eo.devices || eo.rules || tp > 1))
         rc = nb_fail(err, NB_EARG, "arg.conflict", "", "--gpu, --tp and --rules belong to --engines");
+    if (rc == NB_OK)
+        rc = nb_infer_hint(format, bits, group, &hint, err);
+    if (rc == NB_OK && eo.engines && nb_infer_said(&hint))
+        rc = nb_fail(err, NB_EARG, "arg.conflict", "", "--format, --bits and --group-size do not go with --engines");
     if (rc == NB_OK && eo.engines) {
         eo.tp = (int)tp;
         return engines(cli, args[0], &eo, err);
     }
     if (rc == NB_OK)
-        rc = nb_inspect_path(args[0], (size_t)context, &in, err);
+        rc = nb_inspect_as(args[0], (size_t)context, &hint, &in, err);
     if (rc != NB_OK)
         return rc;
     if (!cli->json) {

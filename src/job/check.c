@@ -1,9 +1,11 @@
 /* check.c - the order of the stages, and the verdict. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "job/check_priv.h"
+#include "job/inferred.h"
 
 /* The container: what cannot be opened is no finding but an error of its own class. */
 static nb_status open_all(nb_checker *c, const char *path, nb_err *err)
@@ -16,6 +18,36 @@ static nb_status open_all(nb_checker *c, const char *path, nb_err *err)
     return c->store->notes ? nb_report_merge(c->report, c->store->notes) : NB_OK;
 }
 
+/* Packed tensors, if any, without a quantization config. */
+static nb_status scan_inferred(nb_checker *c, nb_err *err)
+{
+    const bool told = nb_infer_said(&c->o->hint);
+    char note[160];
+    nb_err e = { 0 };
+    const nb_status rc = nb_infer_scan(c->store, &c->o->hint, &c->inferred, &c->scan, note, sizeof note, &e);
+    const nb_qspec *q = &c->scan.spec;
+    const size_t n = c->scan.n_linears;
+
+    if (rc != NB_OK) {
+        if (strcmp(e.rule, "CFG-001") != 0)
+            return nb_fail(err, rc, e.cls, e.rule, "%s", e.what);
+        nb_err_at(&e, c->store->path, NULL);
+        return nb_rule_report_err(c->report, &e);
+    }
+    if (!c->inferred)
+        return NB_OK;
+    if (told)
+        return nb_report_add(c->report, NB_SEV_INFO, "cfg.quant_missing", "CFG-001", c->store->path, "", "",
+                             "%zu linears without a quantization config are read as %s, %u bits, group size %" PRId64 ", as asked for.", n,
+                             c->scan.format->name, q->bits, q->group_size);
+    return nb_rule_warn(c->report, "CFG-001", c->store->path, NULL,
+                        "Found %zu packed linears but no quantization_config, quantize_config.json or quant_config.json. Their shapes say "
+                        "%s, %u bits, group size %" PRId64
+                        "; they are checked as that, and other programs will not load them. \xe2\x86\x92 "
+                        "Write a configuration: nibble convert MODEL --to %s -o DIR; or confirm with --format, --bits and --group-size.",
+                        n, c->scan.format->name, q->bits, q->group_size, c->scan.format->name);
+}
+
 /* Quantization config and tensors. What the rules refuse is a finding; a layout that cannot be read yet is an error. */
 static nb_status open_scan(nb_checker *c, nb_err *err)
 {
@@ -23,6 +55,10 @@ static nb_status open_scan(nb_checker *c, nb_err *err)
     nb_err quiet = { 0 };
     nb_status rc;
 
+    if (nb_json_is_null(c->qjson))
+        return scan_inferred(c, err);
+    if (nb_infer_said(&c->o->hint))
+        return nb_infer_conflict(c->qsource, err);
     if (c->qjson)
         c->has_qcfg = nb_qconfig_parse(c->qjson, c->qsource, NULL, &c->qcfg, &quiet) == NB_OK;
     if (c->has_qcfg)
@@ -95,6 +131,7 @@ done:
     }
     nb_qrules_close(c.rules);
     nb_scan_clear(&c.scan);
+    nb_json_free(c.inferred);
     nb_store_close(c.store);
     nb_hfdir_close(c.dir);
     return rc;

@@ -1,7 +1,8 @@
 /* check.h - `nibble check`: every rule of formats 7 that applies to a safetensors checkpoint, over every byte.
  *
  * Order (hardening U-04): container, configuration, names, shapes, values. Container failures end the call with their
- * own status; everything behind is a finding. Findings do not depend on the number of threads. */
+ * own status; everything behind is a finding. Packed tensors without a quantization config are read as their shapes say, with CFG-001
+ * as a warning; where these leave more than one reading it is an error and their values are not judged. Findings do not depend on the number of threads. */
 #ifndef NB_JOB_CHECK_H
 #define NB_JOB_CHECK_H
 
@@ -11,11 +12,13 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "quant/quant.h"
 #include "tensor/report.h"
 
 typedef struct nb_check_opts {
     nb_pool *pool; /* NULL: one thread */
     const nb_host *host;
+    nb_qhint hint; /* how packed tensors without a quantization config are read; zeros: as their shapes say */
 } nb_check_opts;
 
 typedef struct nb_check_sum {

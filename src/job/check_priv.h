@@ -14,6 +14,7 @@ typedef struct nb_checker {
     nb_store *store;
     const nb_json *config;              /* config.json                              */
     const nb_json *qjson;               /* quantization config as found, or NULL     */
+    nb_json *inferred;                  /* made for packed tensors without one; qjson is NULL then */
     const char *qsource;                /* its file                                  */
     nb_qconfig qcfg;                    /* when qjson is usable                      */
     bool has_qcfg, has_plan, use_skips; /* use_skips: the exclusion list is short enough to compare (CF-23) */

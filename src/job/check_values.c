@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "job/check_priv.h"
 #include "quant/convention.h"
@@ -15,7 +16,7 @@
 enum {
     PIECE_BYTES = 4 << 20,  /* of a plain or packed tensor */
     PIECE_VALUES = 1 << 20, /* of a tensor of GGUF blocks  */
-    BATCH = 64              /* pieces between two progress reports */
+    BATCH = 16              /* pieces between two progress reports */
 };
 
 /* PIECE_HUB: outputs of a linear, all its parts at once, through the layout's own unpack. The others are tensors as they lie;
@@ -511,6 +512,22 @@ static nb_status judge_wraps(nb_checker *c, nb_err *err)
                        n, over);
 }
 
+/* Have the bytes of these pieces read while others are looked at. */
+static void want_pieces(const piece *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const size_t item = nb_dtype_info(p[i].t->dtype)->bits / 8;
+        if (p[i].kind == PIECE_HUB && p[i].begin == 0)
+            for (size_t k = 0; k < NB_MAX_PARTS; k++) {
+                const nb_tensor *t = p[i].lin->parts[k];
+                if (t)
+                    nb_map_want(t->data, (size_t)t->n_bytes);
+            }
+        else if (p[i].kind != PIECE_HUB && p[i].kind != PIECE_BLOCKS)
+            nb_map_want(p[i].t->data + p[i].begin * item, (size_t)(p[i].end - p[i].begin) * item);
+    }
+}
+
 static nb_status run_all(nb_checker *c, pieces *v, nb_err *err)
 {
     uint64_t done = 0;
@@ -519,6 +536,10 @@ static nb_status run_all(nb_checker *c, pieces *v, nb_err *err)
         const size_t n = v->n - i < BATCH ? v->n - i : BATCH;
         if (nb_cancelled(c->o->host))
             return nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request");
+        if (i == 0)
+            want_pieces(v->p, n);
+        if (v->n - i > BATCH)
+            want_pieces(v->p + i + BATCH, v->n - i - BATCH < BATCH ? v->n - i - BATCH : BATCH);
         nb_parallel_for(c->o->pool, n, 1, run_pieces, v->p + i);
         for (size_t x = i; x < i + n; x++) {
             const piece *p = &v->p[x];

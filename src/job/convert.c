@@ -1,6 +1,7 @@
 /* convert.c - see convert.h. One tensor after another; inside a tensor, stripes of rows over the pool. A stripe's values
  * depend on nothing but the input, so the output is the same on any number of threads. */
 #include "job/convert_priv.h"
+#include "job/inferred.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -401,23 +402,6 @@ static nb_status copy_files(job *j, nb_outdir *out, nb_err *err)
     return rc == NB_OK ? nb_conv_small_files(&j->in, j->o->host, out, err) : rc;
 }
 
-/* Shapes do not tell stream from planar 3-bit words, nor how zero points were stored unless their values do. */
-static nb_status trust_inferred(const nb_scan *scan, nb_err *err)
-{
-    nb_zero_verdict v = { .reading = -1 };
-    nb_status rc = NB_OK;
-
-    if (!scan->format || strcmp(scan->format->method, "gptq") != 0)
-        return NB_OK;
-    if (scan->spec.bits != 3)
-        rc = nb_zero_convention(scan->linears, scan->n_linears, &v, err);
-    if (rc == NB_OK && v.reading < 0)
-        rc = nb_rule_hit(NULL, err, "CFG-001", NULL, NULL,
-                         "Found packed GPTQ tensors but no quantization_config or quantize_config.json, and their values do not tell how "
-                         "they were stored. \xe2\x86\x92 Restore the file, or write one with bits, group_size and checkpoint_format.");
-    return rc;
-}
-
 nb_status nb_conv_open(const char *path, const nb_host *host, nb_conv_in *in, nb_err *err)
 {
     const char *source = NULL;
@@ -428,16 +412,14 @@ nb_status nb_conv_open(const char *path, const nb_host *host, nb_conv_in *in, nb
     if (rc == NB_OK)
         rc = nb_hfdir_quant_config(in->dir, &in->qcfg, &source, err);
     if (rc == NB_OK && nb_json_is_null(in->qcfg)) {
-        char note[160] = "";
-        rc = nb_quant_infer(in->store, &in->inferred, note, sizeof note, err);
+        char note[160];
+        rc = nb_infer_scan(in->store, NULL, &in->inferred, &in->scan, note, sizeof note, err);
         in->qcfg = in->inferred;
         if (in->inferred)
             nb_log(host, NB_LOG_WARN, "%s", note);
-    }
-    if (rc == NB_OK)
+    } else if (rc == NB_OK) {
         rc = nb_scan_open(in->store, in->qcfg, source ? source : "", NULL, &in->scan, err);
-    if (rc == NB_OK && in->inferred)
-        rc = trust_inferred(&in->scan, err);
+    }
     if (rc == NB_OK)
         nb_report_log(in->store->notes, host);
     if (rc == NB_OK && in->scan.note[0])

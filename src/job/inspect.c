@@ -1,5 +1,6 @@
 /* inspect.c - see inspect.h. */
 #include "job/inspect.h"
+#include "job/inferred.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -208,20 +209,32 @@ static nb_status open_store(const char *path, nb_inspect *in, nb_store **s, nb_e
     return rc;
 }
 
-/* Packed tensors without a config: what their shapes say (BB-13). */
-static nb_status infer(nb_inspect *in, const nb_store *s, nb_json **config, nb_scan *scan, nb_err *err)
+/* Packed tensors without a config: what their shapes say (BB-13), also where that is not enough to read them. */
+static nb_status infer(nb_inspect *in, const nb_store *s, const nb_qhint *hint, nb_json **config, nb_scan *scan, nb_err *err)
 {
-    char note[160] = "";
-    nb_status rc = nb_quant_infer(s, config, note, sizeof note, err);
+    char note[160];
+    nb_err e = { 0 };
+    nb_status rc = nb_infer_scan(s, hint, config, scan, note, sizeof note, &e);
 
-    if (rc == NB_OK && *config)
-        rc = nb_scan_open(s, *config, "", NULL, scan, err);
+    if (rc != NB_OK && strcmp(e.rule, "CFG-001") != 0)
+        return nb_fail(err, rc, e.cls, e.rule, "%s", e.what);
+    if (rc != NB_OK) {
+        refuse(in, &e);
+        rc = nb_quant_infer(s, hint, config, note, sizeof note, err);
+        if (rc == NB_OK && *config)
+            rc = nb_scan_open(s, *config, "", NULL, scan, err);
+    }
     if (rc == NB_OK && *config && in->n_notes < NB_INSPECT_NOTES)
         copy_text(in->notes[in->n_notes++], sizeof in->notes[0], note);
     return rc;
 }
 
 nb_status nb_inspect_path(const char *path, size_t context, nb_inspect *in, nb_err *err)
+{
+    return nb_inspect_as(path, context, NULL, in, err);
+}
+
+nb_status nb_inspect_as(const char *path, size_t context, const nb_qhint *hint, nb_inspect *in, nb_err *err)
 {
     nb_json *inferred = NULL;
     nb_store *s = NULL;
@@ -254,15 +267,19 @@ nb_status nb_inspect_path(const char *path, size_t context, nb_inspect *in, nb_e
     if (!in->known)
         refuse(in, &e);
     nb_err_clear(&e);
-    if (nb_hfdir_quant_config(dir, &qcfg, &source, &e) != NB_OK || nb_scan_open(s, qcfg, source, NULL, &scan, &e) != NB_OK) {
+    if (nb_hfdir_quant_config(dir, &qcfg, &source, &e) != NB_OK) {
+        refuse(in, &e);
+    } else if (nb_json_is_null(qcfg)) {
+        rc = infer(in, s, hint, &inferred, &scan, err);
+        qcfg = inferred;
+    } else if (nb_infer_said(hint)) {
+        rc = nb_infer_conflict(source, err);
+    } else if (nb_scan_open(s, qcfg, source, NULL, &scan, &e) != NB_OK) {
         refuse(in, &e);
         memset(&scan, 0, sizeof scan);
-        if (strcmp(e.rule, "CFG-001") == 0)
-            rc = infer(in, s, &inferred, &scan, err);
-        if (rc != NB_OK)
-            goto done;
-        qcfg = inferred ? inferred : qcfg;
     }
+    if (rc != NB_OK)
+        goto done;
     look_at_quant(in, qcfg, &scan);
     if (!qcfg || scan.format) /* else the layout hides how many there are */
         rc = count_params(in, s, &scan, err);

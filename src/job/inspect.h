@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "quant/quant.h"
 
 enum { NB_INSPECT_TYPES = 48, NB_INSPECT_NOTES = 16 };
 
@@ -53,6 +54,8 @@ typedef struct nb_inspect {
  * Fails only when the container cannot be opened or a configuration file is not JSON; what is merely not supported is an
  * answer: `runs` false and the reason in `why`. */
 nb_status nb_inspect_path(const char *path, size_t context, nb_inspect *out, nb_err *err);
+/* The same; hint (or NULL) says how packed tensors without a quantization config are read. NB_EARG when there is one. */
+nb_status nb_inspect_as(const char *path, size_t context, const nb_qhint *hint, nb_inspect *out, nb_err *err);
 /* All of it as an object. NULL: no memory. */
 nb_json *nb_inspect_json(const nb_inspect *in);
 

@@ -7,6 +7,7 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "job/inferred.h"
 #include "text/toksource.h"
 
 nb_status nb_load_store(nb_loaded *l, const char *path, const nb_host *host, nb_err *err)
@@ -24,8 +25,14 @@ nb_status nb_load_store(nb_loaded *l, const char *path, const nb_host *host, nb_
         rc = nb_open(path, &l->store, err);
     if (rc == NB_OK)
         rc = nb_hfdir_quant_config(l->dir, &qcfg, &source, err);
-    if (rc == NB_OK)
+    if (rc == NB_OK && nb_json_is_null(qcfg)) {
+        char note[160];
+        rc = nb_infer_scan(l->store, NULL, &l->inferred, &l->scan, note, sizeof note, err);
+        if (rc == NB_OK && l->inferred)
+            nb_log(host, NB_LOG_WARN, "%s", note);
+    } else if (rc == NB_OK) {
         rc = nb_scan_open(l->store, qcfg, source, NULL, &l->scan, err);
+    }
     if (rc == NB_OK)
         nb_report_log(l->store->notes, host);
     if (rc == NB_OK && l->scan.note[0])
@@ -147,6 +154,7 @@ void nb_load_close(nb_loaded *l)
     nb_tokenizer_close(l->tok);
     nb_model_close(l->model);
     nb_scan_clear(&l->scan);
+    nb_json_free(l->inferred);
     nb_store_close(l->store);
     nb_hfdir_close(l->dir);
     memset(l, 0, sizeof *l);

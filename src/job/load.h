@@ -17,12 +17,14 @@ typedef struct nb_loaded {
     nb_store *store;
     const nb_json *config; /* owned by dir */
     nb_scan scan;
+    nb_json *inferred; /* the quantization config that the scan views, when the directory has none */
     nb_model *model;   /* NULL without opts   */
     nb_tokenizer *tok; /* NULL when absent    */
     nb_chat *chat;     /* NULL when absent    */
 } nb_loaded;
 
-/* Small files, store and scan of `path` (the caller zeroed *l). Warnings found on the way go to the host's log. */
+/* Small files, store and scan of `path` (the caller zeroed *l). Packed tensors without a quantization config are read as their
+ * shapes say where these leave one reading. Warnings found on the way go to the host's log. */
 nb_status nb_load_store(nb_loaded *l, const char *path, const nb_host *host, nb_err *err);
 /* After nb_load_store: bind the model; NB_EFORMAT "cfg.vocab_mismatch" when a tokenizer was loaded that has tokens without a
  * row of the embedding. Unless opts->lazy the stored bytes are dropped and the store closed. */

@@ -42,22 +42,26 @@ static bool has_packed(const nb_store *s)
     return false;
 }
 
-nb_status nb_quant_infer(const nb_store *s, nb_json **config, char *note, size_t cap, nb_err *err)
+nb_status nb_quant_infer(const nb_store *s, const nb_qhint *hint, nb_json **config, char *note, size_t cap, nb_err *err)
 {
-    static const unsigned bits[] = { 4, 8, 3, 2, 5, 6, 7 };
-    static const int64_t groups[] = { 128, 64, 32, -1, 16, 256, 512, 1024 };
+    static const unsigned all_bits[] = { 4, 8, 3, 2, 5, 6, 7 };
+    static const int64_t all_groups[] = { 128, 64, 32, -1, 16, 256, 512, 1024 };
+    const nb_qhint h = hint ? *hint : (nb_qhint){ 0 };
+    const unsigned *bits = h.bits ? &h.bits : all_bits;
+    const int64_t *groups = h.group_size ? &h.group_size : all_groups;
+    const size_t n_bits = h.bits ? 1 : NB_LEN(all_bits), n_groups = h.group_size ? 1 : NB_LEN(all_groups);
     nb_status rc = NB_OK;
 
     *config = NULL;
     if (!has_packed(s))
         return NB_OK;
-    for (size_t b = 0; b < NB_LEN(bits); b++)
-        for (size_t g = 0; g < NB_LEN(groups); g++)
+    for (size_t b = 0; b < n_bits; b++)
+        for (size_t g = 0; g < n_groups; g++)
             for (size_t f = 0; f < nb_format_count(); f++)
                 for (int sym = 0; sym < 2; sym++) {
                     const nb_qspec spec = { .bits = bits[b], .group_size = groups[g], .sym = sym, .scale_dtype = NB_DT_F16 };
                     const nb_format *fmt = nb_format_at(f);
-                    if (!fmt->config || !fits(s, fmt, &spec, config, &rc)) {
+                    if (!fmt->config || (h.format && fmt != h.format) || !fits(s, fmt, &spec, config, &rc)) {
                         if (rc != NB_OK)
                             return nb_enomem(err, "the layout of packed tensors");
                         continue;

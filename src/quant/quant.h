@@ -120,10 +120,16 @@ typedef struct nb_scan {
  * Unknown methods: NB_EUNSUPPORTED with CFG-003. Caller clears with nb_scan_clear. */
 nb_status nb_scan_open(const nb_store *s, const nb_json *qcfg, const char *source, nb_report *report, nb_scan *out, nb_err *err);
 void nb_scan_clear(nb_scan *sc);
+/* What the user says about packed tensors without a config. Zeros: nothing is said. */
+typedef struct nb_qhint {
+    const nb_format *format;
+    unsigned bits;
+    int64_t group_size;
+} nb_qhint;
 /* A config for packed tensors that come without one (infer.c): the first layout, width and group size whose shapes all of them have,
- * 4 bits before others; *note says in one line what was taken. *config, freed by the caller, is NULL when nothing fits. Zero points
- * of GPTQ are then settled by the scan. NB_ENOMEM. */
-nb_status nb_quant_infer(const nb_store *s, nb_json **config, char *note, size_t cap, nb_err *err);
+ * 4 bits before others; *note says in one line what was taken. hint, NULL or not, leaves only what it says. *config, freed by the
+ * caller, is NULL when nothing fits. Zero points of GPTQ are then settled by the scan. NB_ENOMEM. */
+nb_status nb_quant_infer(const nb_store *s, const nb_qhint *hint, nb_json **config, char *note, size_t cap, nb_err *err);
 const nb_linear *nb_scan_find(const nb_scan *sc, const char *prefix); /* NULL: not quantized */
 
 /* One row per written rule. Loader and `check` run the same rows. */

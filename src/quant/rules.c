@@ -51,8 +51,9 @@ static const nb_rule rules[] = {
     /* configuration */
     REJECT("CFG-001", "cfg.quant_missing", NB_EFORMAT,
            "Packed tensors do not say how many bits a code has or how long a group is. Loaders find this in config.json "
-           "(quantization_config) or in quantize_config.json or quant_config.json. Copy the file from the place the checkpoint came "
-           "from."),
+           "(quantization_config) or in quantize_config.json or quant_config.json. Where shapes and values leave one reading, nibble takes "
+           "it and says so; this is a warning then, and --format, --bits and --group-size of check and inspect confirm it. Otherwise copy "
+           "the file from the place the checkpoint came from."),
     WARN("CFG-002", "cfg.quant_nested",
          "The quantization config stands inside the text part of a multimodal config. nibble finds it there; some servers look only "
          "at the top level of config.json."),

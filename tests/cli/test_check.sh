@@ -45,7 +45,7 @@ cp -r "$good" "$TMP/group"
 chmod -R u+w "$TMP/group"
 sed -i 's/"group_size": 32/"group_size": 48/' "$TMP/group/config.json"
 rm -f "$TMP/group/quantize_config.json" "$TMP/group/tokenizer.json"
-code 1 "$NIBBLE" check "$TMP/group"
+code 1 "$NIBBLE" check "$TMP/group" -v
 cat >"$TMP/want" <<'END'
 model.safetensors: model.layers.0.mlp.down_proj: error: model.layers.0.mlp.down_proj: 256 inputs are not a multiple of group size 48. [SHP-004]
   → Pad the layer or use a group size that divides it (16, 32, 64, 128, 256, -1).
@@ -55,6 +55,23 @@ same "group size and suggestion" "$TMP/want" "$TMP/first"
 grep -q '^tokenizer.json: warning: tokenizer.json is missing; .* \[FIL-010\]$' "$TMP/out"
 tail -n 1 "$TMP/out" | grep -q ': 14 errors, 1 warning$'
 echo "ok summary counts"
+
+# Fourteen findings of one rule: five of them, then one line. -v, JSON and SARIF hold all.
+code 1 "$NIBBLE" check "$TMP/group"
+[ "$(grep -c '\[SHP-004\]$' "$TMP/out")" -eq 5 ]
+[ "$(grep -c 'more like this' "$TMP/out")" -eq 1 ]
+grep -qx '… and 9 more like this \[SHP-004\] (--level all -v shows them)' "$TMP/out"
+code 1 "$NIBBLE" check "$TMP/group" --level all -v
+[ "$(grep -c '\[SHP-004\]$' "$TMP/out")" -eq 14 ]
+if grep -q 'more like this' "$TMP/out"; then
+    echo "not ok: -v does not show all"
+    exit 1
+fi
+code 1 "$NIBBLE" check "$TMP/group" --json
+[ "$(grep -c '"rule": *"SHP-004"' "$TMP/out")" -eq 14 ]
+code 1 "$NIBBLE" check "$TMP/group" --sarif
+[ "$(grep -c '"ruleId": *"SHP-004"' "$TMP/out")" -eq 14 ]
+echo "ok repeated findings"
 
 code 1 "$NIBBLE" check "$TMP/group" --level must
 if grep -q warning: "$TMP/out"; then
