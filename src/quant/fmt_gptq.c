@@ -327,7 +327,7 @@ static nb_status pack_as(const nb_format *f, const nb_qlin *q, size_t n0, size_t
         return nb_fail(err, NB_EARG, "arg.codes", "", "codes or zero points above %u do not fit %u bits", (1u << q->bits) - 1, q->bits);
     if (n_zero)
         return nb_fail(err, NB_EFORMAT, "conv.zero", "CNV-020",
-                       "%zu zero points are 0 and cannot be stored in GPTQ v1. \xe2\x86\x92 Use --format gptq_v2.", n_zero);
+                       "%zu zero points are 0 and cannot be stored in GPTQ v1. \xe2\x86\x92 Use --to gptq-v2.", n_zero);
     if (n0 == 0 && out[P_G_IDX])
         nb_put_g_idx(q, out[P_G_IDX]);
     return nb_put_scales(q, n0, n, out[P_SCALES], err);

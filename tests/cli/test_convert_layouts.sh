@@ -48,7 +48,7 @@ echo "ok compressed-tensors"
 code 5 "$NIBBLE" convert tests/data/layouts/gptq-v1-4bit-g32-desc --to awq -o "$TMP/never"
 says "$TMP/err" '^nibble: error: conv.act_order \[CNV-010\]: .* reordered g_idx; awq-gemm has no g_idx\. .* Keep GPTQ/compressed-tensors, or re-quantize\.$'
 code 4 "$NIBBLE" convert "$in" --to gptq-v1 -o "$TMP/never"
-says "$TMP/err" '^nibble: error: conv.zero \[CNV-020\]: .* zero points are 0 and cannot be stored in GPTQ v1\.'
+says "$TMP/err" '^nibble: error: conv.zero \[CNV-020\]: .* zero points are 0 and cannot be stored in GPTQ v1\. .* Use --to gptq-v2\.$'
 code 5 "$NIBBLE" convert "$in" --to gptq --bits 8 -o "$TMP/never"
 says "$TMP/err" '^nibble: error: conv.bits \[CNV-060\]: .*Changing bits (4 to 8) is not a conversion\.'
 code 5 "$NIBBLE" convert models/pemberley-4m --to awq -o "$TMP/never"

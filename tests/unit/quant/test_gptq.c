@@ -176,7 +176,7 @@ static void test_v1_zeros(void **state)
         make_canonical(&m, 4);
         assert_int_equal(pack_made(&m, "gptq", &err), NB_EFORMAT);
         assert_string_equal(err.rule, "CNV-020");
-        assert_string_equal(err.what, "4 zero points are 0 and cannot be stored in GPTQ v1. \xe2\x86\x92 Use --format gptq_v2.");
+        assert_string_equal(err.what, "4 zero points are 0 and cannot be stored in GPTQ v1. \xe2\x86\x92 Use --to gptq-v2.");
         assert_int_equal(pack_made(&m, "gptq_v2", NULL), NB_OK);
         for (int i = 0; i < 2; i++)
             memcpy((char *)m.out[1] + 4 * i, by_word ? &word[i] : &field[i], 4);
