@@ -22,6 +22,7 @@ typedef struct fixture {
     nb_hfdir *dir;
     nb_store *store;
     nb_scan scan;
+    nb_json *inferred; /* for packed tensors without a quantization config */
     nb_pool *pool;
     nb_model *model;
     nb_exec *exec;
@@ -68,13 +69,15 @@ static inline void fix_open(fixture *f, const char *path, fix_opts o)
 {
     const nb_json *cfg, *qcfg;
     const char *source;
+    char note[160];
     nb_err err = { 0 };
 
     *f = (fixture){ 0 };
     if (nb_open(path, &f->store, &err) != NB_OK || nb_hfdir_open(path, &f->dir, &err) != NB_OK ||
-        nb_hfdir_config(f->dir, &cfg, &err) != NB_OK || nb_hfdir_quant_config(f->dir, &qcfg, &source, &err) != NB_OK)
+        nb_hfdir_config(f->dir, &cfg, &err) != NB_OK || nb_hfdir_quant_config(f->dir, &qcfg, &source, &err) != NB_OK ||
+        (!qcfg && nb_quant_infer(f->store, NULL, &f->inferred, note, sizeof note, &err) != NB_OK))
         fix_fail(path, &err);
-    fix_bind(f, cfg, qcfg, o);
+    fix_bind(f, cfg, qcfg ? qcfg : f->inferred, o);
 }
 
 static inline void fix_close(fixture *f)
@@ -83,6 +86,7 @@ static inline void fix_close(fixture *f)
     nb_model_close(f->model);
     nb_pool_close(f->pool);
     nb_scan_clear(&f->scan);
+    nb_json_free(f->inferred);
     nb_store_close(f->store);
     nb_hfdir_close(f->dir);
 }
