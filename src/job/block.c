@@ -143,6 +143,28 @@ nb_status nb_block_capture(nb_block *b, nb_err *err)
     return rc;
 }
 
+static nb_status span_chunk(void *user, const nb_batch *batch, size_t at, nb_err *err)
+{
+    nb_block *b = user;
+    nb_input *in = nb_capture_at(&b->cap, b->cap.only);
+    nb_status rc = nb_exec_span(b->exec, batch, b->layer, 0, in->op, b->h + at * b->d, in->chunk, err);
+
+    return rc == NB_OK ? nb_capture_add(&b->cap, b->pool, batch->m, err) : rc;
+}
+
+nb_status nb_block_capture_op(nb_block *b, size_t op, nb_err *err)
+{
+    const nb_plan *p = b->plan;
+    const nb_slot slot = p->ops[op].in;
+
+    b->cap.only = op;
+    if (op == 0 || p->ops[0].in != NB_SLOT_X || p->ops[op - 1].out != slot || p->slot_len[slot] != nb_capture_of(&b->cap, op)->k ||
+        (b->h_next && !b->captured))
+        return nb_block_capture(b, err);
+    nb_capture_reset(&b->cap);
+    return nb_block_each(b, b->calib->rows, span_chunk, b, err);
+}
+
 /* ---- weights ---- */
 
 nb_status nb_read_linear(nb_store *s, const nb_plan *p, size_t layer, nb_role role, float *w, nb_err *err)

@@ -70,6 +70,8 @@ nb_status nb_block_stopped(nb_err *err); /* NB_ECANCELED with its sentence */
  * of the first capture after bind are those of the original block. */
 nb_status nb_block_bind(nb_block *b, size_t layer, nb_err *err);
 nb_status nb_block_capture(nb_block *b, nb_err *err);
+/* The same for the input of one LINEAR op alone; the ops behind it do not run where the plan allows that. */
+nb_status nb_block_capture_op(nb_block *b, size_t op, nb_err *err);
 
 /* Original weights of one linear as f32 into w[n][k]; NaN and Inf are refused here (NU-01). */
 nb_status nb_block_read(nb_block *b, nb_role role, float *w, nb_err *err);

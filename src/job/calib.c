@@ -331,6 +331,14 @@ nb_status nb_capture_add(nb_capture *c, nb_pool *pool, size_t m, nb_err *err)
     return NB_OK;
 }
 
+nb_input *nb_capture_at(nb_capture *c, size_t op)
+{
+    for (size_t i = 0; i < c->n_in; i++)
+        if (c->in[i].op == op)
+            return &c->in[i];
+    return NULL;
+}
+
 const nb_input *nb_capture_of(const nb_capture *c, size_t op)
 {
     for (size_t i = 0; i < c->n_in; i++)

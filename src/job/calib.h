@@ -69,6 +69,7 @@ void nb_capture_tap(void *capture, const nb_tap *t); /* an nb_tap_fn */
 /* The chunk of m tokens has run: add its inputs to the statistics. */
 nb_status nb_capture_add(nb_capture *c, nb_pool *pool, size_t m, nb_err *err);
 const nb_input *nb_capture_of(const nb_capture *c, size_t op);
+nb_input *nb_capture_at(nb_capture *c, size_t op); /* the same, to be changed */
 /* Bytes that init will take. */
 uint64_t nb_capture_bytes(const nb_plan *p, size_t tokens, size_t chunk_tokens, const bool *full, const bool *gram);
 

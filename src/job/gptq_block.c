@@ -15,26 +15,28 @@ struct nb_gptq_block {
 void nb_gptq_block_cost(const nb_plan *p, size_t rows, size_t len, bool replay_original, int threads, uint64_t *bytes, double *macs)
 {
     const double t = (double)rows * (double)len, attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2;
-    double layer = attn, passes = 1;
+    double before = 0; /* multiply-adds per token of the ops so far */
     uint64_t most = 0;
     nb_block_need need;
 
     nb_block_sizes(p, rows, len, &need);
     *macs = 0;
     for (size_t op = 0; op < p->n_ops; op++) {
-        size_t n = 0, k = 0;
+        size_t n = 0, k = 0, weights = 0;
+        before += p->ops[op].kind == NB_OP_ATTN ? attn : 0;
         if (p->ops[op].kind != NB_OP_LINEAR)
             continue;
-        passes++;
         for (size_t r = 0; r < 3 && p->ops[op].roles[r] != NB_ROLE_NONE; r++) {
             nb_plan_linear_size(p, p->ops[op].roles[r], &n, &k);
-            layer += (double)n * (double)k;
-            *macs += (double)n * (double)k * ((double)k / 2 + 3 * 512);
+            weights += n * k;
         }
-        *macs += t * (double)k * (double)k / 2 + 2 * (double)k * (double)k * (double)k; /* moments; two float64 factorisations */
+        *macs += t * before + t * (double)k * (double)k / 2;  /* up to here once more, second moments */
+        *macs += 2 * (double)k * (double)k * (double)k;       /* two factorisations in float64        */
+        *macs += (double)weights * ((double)k / 2 + 4 * 512); /* corrections; both errors             */
+        before += (double)weights;
         most = (uint64_t)k * k * (sizeof(double) + sizeof(float)) > most ? (uint64_t)k * k * (sizeof(double) + sizeof(float)) : most;
     }
-    *macs += passes * t * layer;
+    *macs += t * before;
     *bytes = nb_block_bytes(p, &need, rows, len, replay_original) + most + 4 * (uint64_t)need.linear / 8 * (uint64_t)threads;
 }
 
@@ -73,20 +75,16 @@ nb_status nb_gptq_block_bind(nb_gptq_block *b, size_t layer, nb_err *err)
 
 nb_status nb_gptq_block_prepare(nb_gptq_block *b, size_t op, size_t g, nb_err *err)
 {
-    nb_capture *cap = &b->base.cap;
-    nb_input *in = NULL;
+    nb_input *in = nb_capture_at(&b->base.cap, op);
     nb_status rc;
 
-    for (size_t i = 0; i < cap->n_in; i++)
-        in = cap->in[i].op == op ? &cap->in[i] : in;
     if (!in)
         return nb_fail(err, NB_EINTERNAL, "internal", "", "op %zu captures no input", op);
     nb_gptq_factor_clear(&b->f);
-    cap->only = op;
     b->o.g = g;
     rc = nb_gram_init(&in->gram, in->k, err);
     if (rc == NB_OK)
-        rc = nb_block_capture(&b->base, err);
+        rc = nb_block_capture_op(&b->base, op, err);
     if (rc == NB_OK) {
         nb_gram_finish(&in->gram);
         rc = nb_gptq_factor_make(&b->f, &b->o, in->gram.sum, in->k, b->base.pool, err);
