@@ -63,6 +63,7 @@ static nb_status quantize_opts(const nibble_quantize_options *o, nb_quantize_opt
     if (rc != NB_OK)
         return rc;
     to->order = NB_GPTQ_GAR;
+    to->mse = NB_QUANTIZE_MSE;
     if (o->bits < 0)
         return nb_fail(err, NB_EARG, "quantize.bits", "", "%d bits; use 4", o->bits);
     to->bits = (unsigned)o->bits;

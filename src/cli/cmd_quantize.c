@@ -144,7 +144,7 @@ static nb_status choose_gptq(nb_quantize_opts *o, const words *w, nb_err *err)
         rc = nb_fail(err, NB_EARG, "arg.value", "", "--desc-act, --act-group-aware and --natural-order exclude each other");
     o->order = w->desc ? NB_GPTQ_DESC : w->natural ? NB_GPTQ_NATURAL : NB_GPTQ_GAR;
     o->damp = w->damp > 0 ? w->damp : 0;
-    o->mse = w->mse >= 0 ? w->mse : 0;
+    o->mse = w->mse >= 0 ? w->mse : NB_QUANTIZE_MSE;
     return rc;
 }
 
@@ -194,7 +194,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--natural-order", NB_OPT_FLAG, &w.natural, 0, 0, NULL, "gptq: inputs as they are" },
         { "--static-groups", NB_OPT_FLAG, &o.static_groups, 0, 0, NULL, "gptq: grids from the weights before any correction" },
         { "--damp", NB_OPT_NUM, &w.damp, 1e-6, 0.99, "X", "gptq: share of the mean diagonal added (0.05)" },
-        { "--mse", NB_OPT_NUM, &w.mse, 0, 10, "P", "gptq: shrink grids while the error to the power P falls (off; 2.4)" },
+        { "--mse", NB_OPT_NUM, &w.mse, 0, 10, "P", "gptq: shrink grids while the error to the power P falls (2.4; 0: off)" },
         { "--scale-dtype", NB_OPT_STR, &w.scales, 0, 0, "TYPE", "f16 (default) or bf16" },
         { "-o,--output", NB_OPT_STR, &out, 0, 0, "OUT", "directory to write" },
         { "--force", NB_OPT_FLAG, &o.force, 0, 0, NULL, "replace OUT when it exists" },

@@ -22,6 +22,7 @@
 
 enum { NB_QUANTIZE_CLIPS = 20 }; /* clip candidates unless the user says otherwise */
 #define NB_QUANTIZE_DAMP 0.05    /* first share of the mean diagonal that GPTQ adds */
+#define NB_QUANTIZE_MSE  2.4     /* exponent of its grid search, on unless the user says 0: it lowers KL */
 
 typedef enum nb_quant_method { NB_QUANT_RTN, NB_QUANT_AWQ, NB_QUANT_GPTQ, NB_QUANT_METHODS } nb_quant_method;
 
@@ -74,7 +75,7 @@ typedef struct nb_quantize_opts {
     unsigned clip;       /* candidates of the clip search; NB_AWQ_CLIPS as the references, 0: none */
     nb_gptq_order order; /* GPTQ; NB_GPTQ_GAR is the usual one */
     bool static_groups;
-    double damp, mse; /* 0: NB_QUANTIZE_DAMP, no search of the grid */
+    double damp, mse; /* 0: NB_QUANTIZE_DAMP, no search of the grid; NB_QUANTIZE_MSE is the usual exponent */
     bool force;
     const nb_kern *kern; /* NULL: best */
     nb_pool *pool;

@@ -287,7 +287,7 @@ static grid shrink(const struct solve_ctx *c, const float *w, size_t n, float lo
         for (int dz = -around; dz <= around; dz++) {
             const grid t = { nb_stored_f32(s, c->q->scale_dtype), nb_clampf(z + (float)dz, 0.0f, maxq) };
             double e = 0;
-            for (size_t j = 0; j < n; j++) {
+            for (size_t j = 0; j < n && e < least; j++) { /* more weights only add to it */
                 float code;
                 e += (double)powf(fabsf(round_to(w[j], t, maxq, &code) - w[j]), power);
             }
