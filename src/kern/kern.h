@@ -93,7 +93,8 @@ bool nb_dense_layout(nb_dense *p, size_t n_rows, size_t k, nb_dtype t);
 /* ---- attention ------------------------------------------------------------------------------------------------
  * One task: one kv head of one sequence, m query tokens at consecutive positions, the r query heads that share it.
  * KV pages of 32 tokens, F16 or F32: K is stored transposed, [page][kv head][d][32], V plain, [page][kv head][32][d],
- * so that neither product needs a sum across lanes. Online softmax in tiles of fixed absolute position; partial
+ * so that neither product needs a sum across lanes. Where keys and values are the same vectors (latent attention), only the
+ * plain rows are kept: k is NULL, and a page's K is transposed from its V when it is used: the same bits. Online softmax in tiles of fixed absolute position; partial
  * results of NB_ATT_TILE tokens are merged in ascending order whatever the split, so bits depend on nothing else. */
 typedef struct nb_attn {
     const float *q; /* token i, head j at q + i*ldq + j*d   */
@@ -105,7 +106,7 @@ typedef struct nb_attn {
     float scale, softcap; /* softcap 0: none                  */
     const float *sinks;   /* [r] or NULL                      */
     const uint32_t *pages;
-    const unsigned char *k, *v; /* of this layer and kv head, page 0 */
+    const unsigned char *k, *v; /* of this layer and kv head, page 0; k NULL: the keys are v */
     size_t page_stride;         /* bytes from one page to the next   */
     nb_dtype kv_dtype;
 } nb_attn;
@@ -141,7 +142,7 @@ typedef struct nb_kern {
     /* out[k] = row n of a packed dense matrix as f32 (embedding from a tied head). */
     void (*row_dense)(const nb_dense *w, size_t n, float *out);
 
-    /* Append one token's k[d], v[d] of one kv head at page base pointers, slot 0..31. */
+    /* Append one token's k[d], v[d] of one kv head at page base pointers, slot 0..31; k NULL: the plain row only. */
     void (*kv_put)(unsigned char *k, unsigned char *v, nb_dtype t, size_t slot, size_t d, const float *ks, const float *vs);
     void (*attn)(const nb_attn *t, float *scratch); /* whole task */
     /* Tiles [t0, t1) of NB_ATT_TILE tokens into partials part[t - t0]; then merge all tiles of a task in order. */

@@ -54,8 +54,8 @@ static nb_status alloc_kv(nb_xcpu *x, nb_err *err)
 
     x->kv_layers = x->o.kv_layers ? x->o.kv_layers : c->n_layers;
     x->head_bytes = c->kv_dim * NB_PAGE * es;
-    x->v_off = c->n_kv_heads * x->head_bytes;
-    x->page_stride = 2 * x->v_off;
+    x->v_off = c->mla.on ? 0 : c->n_kv_heads * x->head_bytes; /* a latent is key and value */
+    x->page_stride = x->v_off + c->n_kv_heads * x->head_bytes;
     if (!nb_mul_size(x->page_stride, x->o.n_pages, &x->layer_stride) || !nb_mul_size(x->layer_stride, x->kv_layers, &x->kv_bytes))
         return nb_fail(err, NB_EARG, "exec.size", "", "a cache of %zu pages is too large", x->o.n_pages);
     x->kv = nb_huge_alloc(x->kv_bytes ? x->kv_bytes : 1);

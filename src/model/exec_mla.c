@@ -31,7 +31,7 @@ void nb_xcpu_latent(const nb_xcpu *x, const nb_item *it, size_t r)
         rotate(q + h * (m->nope + m->rope) + m->nope, cs, sn, 2 * x->half);
 }
 
-/* q, k, v as attention wants them; v is the latent beside zeros. */
+/* q and k as attention wants them; v is k, of which only the latent's part of a sum is read. */
 void nb_xcpu_join(const nb_xcpu *x, size_t r)
 {
     const nb_config *c = &x->m->cfg;
@@ -47,8 +47,6 @@ void nb_xcpu_join(const nb_xcpu *x, size_t r)
         memcpy(t + m->kv_rank, q + h * (m->nope + m->rope) + m->nope, m->rope * sizeof *t);
     }
     memcpy(out + to->off[1], z, c->kv_dim * sizeof *out);
-    memcpy(out + to->off[2], z, m->kv_rank * sizeof *out);
-    memset(out + to->off[2] + m->kv_rank, 0, m->rope * sizeof *out);
 }
 
 typedef struct head_job {

@@ -180,8 +180,8 @@ static void op_kv(const nb_xcpu *x, size_t layer, size_t r)
 
     for (size_t h = 0; h < c->n_kv_heads; h++) {
         unsigned char *to = kv_of(x, layer, h) + page * x->page_stride;
-        x->kern->kv_put(to, to + x->v_off, x->o.kv_dtype, pos % NB_PAGE, c->kv_dim, in + p->att.off[1] + h * p->att.step[1],
-                        in + p->att.off[2] + h * p->att.step[2]);
+        x->kern->kv_put(c->mla.on ? NULL : to, to + x->v_off, x->o.kv_dtype, pos % NB_PAGE, c->kv_dim,
+                        in + p->att.off[1] + h * p->att.step[1], in + p->att.off[2] + h * p->att.step[2]);
     }
 }
 
@@ -464,8 +464,8 @@ static nb_attn attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, size
     t.sinks = x->m->layers[layer].vec[NB_VEC_SINKS];
     t.sinks = t.sinks ? t.sinks + head * r : NULL;
     t.pages = b->seq->pages;
-    t.k = kv_of(x, layer, head);
-    t.v = t.k + x->v_off;
+    t.v = kv_of(x, layer, head) + x->v_off;
+    t.k = c->mla.on ? NULL : t.v - x->v_off;
     t.page_stride = x->page_stride;
     t.kv_dtype = x->o.kv_dtype;
     return t;

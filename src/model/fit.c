@@ -72,7 +72,9 @@ static nb_status top_bytes(const nb_config *c, const nb_plan *p, const nb_scan *
     e = nb_store_find(s, name);
     head.w = e;
     if (p->head[0]) {
-        rc = nb_source_find(s, sc, p->head, e ? (size_t)e->shape[0] : c->vocab, c->embed_dim, &head, err);
+        /* as nb_bind_top: beside images the rows behind the vocabulary are theirs */
+        const size_t rows = e && (!c->skip || e->shape[0] < c->vocab) ? (size_t)e->shape[0] : c->vocab;
+        rc = nb_source_find(s, sc, p->head, rows, c->embed_dim, &head, err);
         if (rc != NB_OK)
             return rc;
     }
@@ -88,7 +90,7 @@ nb_status nb_model_fit(const nb_config *cfg, const nb_plan *plan, const nb_scan 
                        nb_dtype kv, nb_fit *out, nb_err *err)
 {
     const uint64_t pages = (tokens + NB_PAGE - 1) / NB_PAGE;
-    const uint64_t page = 2ull * cfg->n_kv_heads * cfg->kv_dim * NB_PAGE * (nb_dtype_info(kv)->bits / 8);
+    const uint64_t page = (cfg->mla.on ? 1ull : 2ull) * cfg->n_kv_heads * cfg->kv_dim * NB_PAGE * (nb_dtype_info(kv)->bits / 8);
     size_t k = cfg->d_ff > cfg->d_model ? cfg->d_ff : cfg->d_model;
     nb_status rc = NB_OK;
 

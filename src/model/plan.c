@@ -310,6 +310,10 @@ static void size_slots(nb_plan *p)
     p->att_in = NB_SLOT_QKV;
     if (c->alibi || c->mla.on) {
         len[NB_SLOT_HEADS] = plain_heads(c, c->kv_dim, false, &p->att);
+        if (c->mla.on) { /* values are the keys */
+            p->att.off[2] = p->att.off[1];
+            len[NB_SLOT_HEADS] -= c->kv_dim;
+        }
         len[NB_SLOT_WIDE] = c->n_heads * c->kv_dim;
         p->att_in = NB_SLOT_HEADS;
     }

@@ -18,7 +18,8 @@ static void kv_set(unsigned char *page, nb_dtype t, size_t i, float v)
 void nb_kv_put_scalar(unsigned char *k, unsigned char *v, nb_dtype t, size_t slot, size_t d, const float *ks, const float *vs)
 {
     for (size_t i = 0; i < d; i++) {
-        kv_set(k, t, i * NB_PAGE + slot, ks[i]);
+        if (k)
+            kv_set(k, t, i * NB_PAGE + slot, ks[i]);
         kv_set(v, t, slot * d + i, vs[i]);
     }
 }
@@ -29,10 +30,10 @@ static float scores(float *s, const nb_attn *t, const float *q, size_t base, siz
     float max = -INFINITY;
 
     for (size_t x = a; x < b; x++) {
-        const unsigned char *page = nb_att_page(t, t->k, base + x);
+        const unsigned char *page = nb_att_page(t, t->k ? t->k : t->v, base + x);
         float sum = 0;
         for (size_t i = 0; i < t->d; i++)
-            sum = fmaf(q[i], kv_element(page, t->kv_dtype, i * NB_PAGE + x % NB_PAGE), sum);
+            sum = fmaf(q[i], kv_element(page, t->kv_dtype, t->k ? i * NB_PAGE + x % NB_PAGE : x % NB_PAGE * t->d + i), sum);
         s[x] = sum * t->scale;
         if (t->softcap > 0)
             s[x] = t->softcap * nb_tanhf(s[x] / t->softcap);

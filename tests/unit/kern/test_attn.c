@@ -8,6 +8,7 @@ typedef struct shape {
     float softcap;
     bool sinks;
     nb_dtype t;
+    bool same; /* keys are the values: plain rows only */
 } shape;
 
 /* A case with its data. */
@@ -52,7 +53,9 @@ static task task_make(const shape *s, const nb_kern *kern)
     memset(t.vp, 0xFF, bytes);
     for (size_t p = 0; p < t.keys; p++) {
         const size_t at = t.pages[p / NB_PAGE] * page_bytes;
-        kern->kv_put(t.kp + at, t.vp + at, s->t, p % NB_PAGE, s->d, t.k + p * s->d, t.v + p * s->d);
+        if (s->same)
+            memcpy(t.k + p * s->d, t.v + p * s->d, s->d * sizeof *t.k);
+        kern->kv_put(s->same ? NULL : t.kp + at, t.vp + at, s->t, p % NB_PAGE, s->d, t.k + p * s->d, t.v + p * s->d);
     }
     for (size_t i = 0; i < t.keys * s->d; i++) {
         t.k[i] = rounded(t.k[i], s->t);
@@ -69,7 +72,7 @@ static task task_make(const shape *s, const nb_kern *kern)
                      .scale = 1.0f / sqrtf((float)s->d),
                      .softcap = s->softcap,
                      .pages = t.pages,
-                     .k = t.kp,
+                     .k = s->same ? NULL : t.kp,
                      .v = t.vp,
                      .page_stride = page_bytes,
                      .kv_dtype = s->t };
@@ -230,19 +233,52 @@ static void test_decode(void **state)
 static void test_blocks_of_tokens(void **state)
 {
     static const shape rows[] = {
-        { 8, 1, 33, 0, 0, 0, false, NB_DT_F16 },        { 64, 1, 130, 0, 0, 0, false, NB_DT_F16 },
-        { 64, 3, 65, 0, 0, 0, false, NB_DT_F16 },       { 64, 3, 47, 490, 0, 0, true, NB_DT_F16 },
-        { 16, 4, 7, 27, 0, 0, false, NB_DT_F32 },       { 128, 8, 9, 505, 0, 50.0f, false, NB_DT_F16 },
-        { 80, 2, 40, 1000, 0, 0, false, NB_DT_F16 },    { 96, 7, 20, 30, 17, 0, false, NB_DT_F16 },
-        { 32, 5, 70, 500, 64, 20.0f, true, NB_DT_F16 }, { 32, 2, 70, 500, 1, 0, false, NB_DT_F32 },
-        { 64, 1, 64, 1472, 513, 0, true, NB_DT_F16 },   { 256, 2, 12, 60, 0, 0, false, NB_DT_F16 },
-        { 40, 2, 12, 60, 31, 0, false, NB_DT_F16 },     { 64, 71, 2, 100, 0, 0, false, NB_DT_F16 },
-        { 12, 3, 5, 70, 0, 0, false, NB_DT_F32 },       { 4, 1, 3, 0, 0, 0, false, NB_DT_F16 },
+        { 8, 1, 33, 0, 0, 0, false, NB_DT_F16, false },        { 64, 1, 130, 0, 0, 0, false, NB_DT_F16, false },
+        { 64, 3, 65, 0, 0, 0, false, NB_DT_F16, false },       { 64, 3, 47, 490, 0, 0, true, NB_DT_F16, false },
+        { 16, 4, 7, 27, 0, 0, false, NB_DT_F32, false },       { 128, 8, 9, 505, 0, 50.0f, false, NB_DT_F16, false },
+        { 80, 2, 40, 1000, 0, 0, false, NB_DT_F16, false },    { 96, 7, 20, 30, 17, 0, false, NB_DT_F16, false },
+        { 32, 5, 70, 500, 64, 20.0f, true, NB_DT_F16, false }, { 32, 2, 70, 500, 1, 0, false, NB_DT_F32, false },
+        { 64, 1, 64, 1472, 513, 0, true, NB_DT_F16, false },   { 256, 2, 12, 60, 0, 0, false, NB_DT_F16, false },
+        { 40, 2, 12, 60, 31, 0, false, NB_DT_F16, false },     { 64, 71, 2, 100, 0, 0, false, NB_DT_F16, false },
+        { 12, 3, 5, 70, 0, 0, false, NB_DT_F32, false },       { 4, 1, 3, 0, 0, 0, false, NB_DT_F16, false },
     };
     (void)state;
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         check_shape(rows + i, 11);
+}
+
+/* Keys that are the values: every table by its plain rows has the bits of scalar, and scalar those of a cache that holds
+ * both. */
+static void test_keys_are_values(void **state)
+{
+    static const shape rows[] = {
+        { 576, 16, 1, 700, 0, 0, false, NB_DT_F16, true }, { 576, 4, 20, 40, 0, 0, false, NB_DT_F16, true },
+        { 288, 3, 9, 505, 0, 0, true, NB_DT_F32, true },   { 40, 2, 33, 31, 0, 0, false, NB_DT_F16, true },
+        { 12, 3, 5, 70, 0, 0, false, NB_DT_F32, true },    { 20, 5, 40, 500, 64, 0, true, NB_DT_F16, true },
+        { 64, 71, 2, 100, 0, 0, false, NB_DT_F16, true },  { 4, 1, 3, 0, 0, 0, false, NB_DT_F16, true },
+    };
+    const nb_kern *scalar = nb_kern_find("scalar");
+    (void)state;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const shape s = rows[i];
+        const size_t n = s.m * s.r * s.d, page_bytes = NB_PAGE * s.d * (s.t == NB_DT_F32 ? 4 : 2);
+        float *want = exactly(n * sizeof(float)), *got = exactly(n * sizeof(float));
+        check_shape(&s, 11);
+        task t = task_make(&s, scalar);
+        run(scalar, &t, WHOLE, got);
+        for (size_t p = 0; p < t.keys; p++) {
+            const size_t at = t.pages[p / NB_PAGE] * page_bytes;
+            scalar->kv_put(t.kp + at, t.vp + at, s.t, p % NB_PAGE, s.d, t.k + p * s.d, t.v + p * s.d);
+        }
+        t.a.k = t.kp;
+        run(scalar, &t, WHOLE, want);
+        assert_memory_equal(got, want, n * sizeof(float));
+        free(want);
+        free(got);
+        task_free(&t);
+    }
 }
 
 /* A NaN or Inf in the keys or values of one token reaches that token and later ones, and no earlier one. */
@@ -285,6 +321,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode),
         cmocka_unit_test(test_blocks_of_tokens),
+        cmocka_unit_test(test_keys_are_values),
         cmocka_unit_test(test_nan_stays_in_its_future),
     };
 

@@ -129,6 +129,29 @@ static void check_greedy(fixture *f, const char *ids_name, const char *greedy_na
     nb_free(logits);
 }
 
+/* What four more pages cost is what the estimate says: keys and values of the kv heads, or one latent and the rotated part
+ * of a key. */
+static void check_cache(fixture *f)
+{
+    const nb_config *c = nb_model_config(f->model);
+    const size_t tokens = 4 * NB_PAGE, each = c->mla.on ? c->mla.kv_rank + c->mla.rope : 2 * c->n_kv_heads * c->kv_dim;
+    uint64_t bytes[2];
+    nb_fit fit;
+    nb_err err = { 0 };
+
+    for (size_t i = 0; i < 2; i++) {
+        const nb_exec_opts o = { .max_m = 1, .n_pages = 1 + 4 * i, .kv_dtype = NB_DT_F16 };
+        nb_exec *x = NULL;
+        assert_int_equal(nb_exec_cpu_open(f->model, &o, &x, &err), NB_OK);
+        bytes[i] = nb_exec_bytes(x);
+        nb_exec_close(x);
+    }
+    assert_int_equal(nb_model_fit(c, nb_model_plan(f->model), &f->scan, f->store, tokens, 1, NB_DT_F16, &fit, &err), NB_OK);
+    if (fit.kv != (uint64_t)c->n_layers * tokens * each * 2 || bytes[1] - bytes[0] != fit.kv)
+        fail_msg("%s: %zu tokens take %llu bytes, the estimate is %llu, expected %zu values a token and layer", label, tokens,
+                 (unsigned long long)(bytes[1] - bytes[0]), (unsigned long long)fit.kv, each);
+}
+
 /* The same bits from every kernel table, from cuts of 7 rows, from pieces of 5 and token by token. */
 static void check_bits(const char *dir)
 {
@@ -177,6 +200,7 @@ static void check_model(const char *dir, const char *golden_path, fix_opts o)
     check_greedy(&f, "input_ids", "greedy", nb_model_config(f.model)->rope.kind == NB_ROPE_DYNAMIC);
     if (find("greedy_2"))
         check_greedy(&f, "input_ids_2", "greedy_2", false);
+    check_cache(&f);
     fix_close(&f);
     nb_store_close(golden);
 }
