@@ -85,6 +85,8 @@ static nb_status open_plan(nb_checker *c, nb_err *err)
             c->has_plan = true;
         else
             nb_config_clear(&c->cfg);
+    } else {
+        nb_config_nearest(c->config, c->store, &local);
     }
     if (rc == NB_OK)
         return NB_OK;

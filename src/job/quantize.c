@@ -160,7 +160,9 @@ static nb_status open_input(nb_qjob *j, const char *model, nb_err *err)
         return nb_fail(err, NB_EUNSUPPORTED, "quantize.input", "",
                        "quantize reads a Hugging Face directory; first: nibble convert MODEL.gguf --to f16 -o DIR");
     rc = nb_config_parse(j->src.config, &j->cfg, err);
-    if (rc == NB_OK)
+    if (rc != NB_OK)
+        nb_config_nearest(j->src.config, j->src.store, err);
+    else
         rc = nb_plan_build(&j->cfg, j->src.store, &j->plan, err);
     if (rc == NB_OK && j->cfg.transposed)
         rc = nb_fail(err, NB_EUNSUPPORTED, "quantize.arch", "", "%s stores its linears transposed; quantize cannot read them yet",

@@ -498,7 +498,11 @@ nb_status nb_model_open(nb_store *store, const nb_json *cfg_json, const nb_scan 
     m->pool = o->pool;
     m->lazy = o->lazy;
     m->f32 = o->f32;
-    if ((rc = nb_config_parse(cfg_json, &m->cfg, err)) != NB_OK || (rc = nb_plan_build(&m->cfg, store, &m->plan, err)) != NB_OK)
+    if ((rc = nb_config_parse(cfg_json, &m->cfg, err)) != NB_OK) {
+        nb_config_nearest(cfg_json, store, err);
+        goto done;
+    }
+    if ((rc = nb_plan_build(&m->cfg, store, &m->plan, err)) != NB_OK)
         goto done;
     m->layers = nb_calloc(m->cfg.n_layers, sizeof *m->layers);
     if (!m->layers) {

@@ -86,6 +86,9 @@ typedef struct nb_plan {
  * reason to tie (hardening CF-16). */
 nb_status nb_plan_build(const nb_config *cfg, const nb_store *s, nb_plan *out, nb_err *err);
 void nb_plan_clear(nb_plan *p);
+/* nearest.c. Where parsing `root` failed because its architecture is not in the table (class "cfg.arch"; any other error is
+ * left alone): the sentence of *err names the row whose tensors come closest, if one comes close, and what differs. */
+void nb_config_nearest(const nb_json *root, const nb_store *s, nb_err *err);
 /* Whether a layer runs an op: models with experts have layers without. */
 bool nb_plan_runs(const nb_plan *p, const nb_op *op, size_t layer);
 /* What the names of a layer begin with, "model.layers.3.". */

@@ -62,6 +62,15 @@ static const struct {
     { "CF-16 tied without a head", "{\"tie_word_embeddings\":true}", "lm_head.weight", "model.", NB_OK, "", NULL },
     { "CF-16 no head and no word about it", "{\"tie_word_embeddings\":null}", "lm_head.weight", "model.", NB_OK, "", NULL },
     { "tied, only the head is stored", "{\"tie_word_embeddings\":true}", "model.embed_tokens.weight", "model.", NB_OK, "", NULL },
+    { "an unknown class with the names of llama", "{\"model_type\":\"foo\",\"architectures\":[\"FooForCausalLM\"]}", "", "model.",
+      NB_EUNSUPPORTED, "cfg.arch", "; its tensors are nearest to llama (LlamaForCausalLM) and differ in no name" },
+    { "an unknown class without one of llama's", "{\"model_type\":\"foo\",\"architectures\":[\"FooForCausalLM\"]}",
+      "model.layers.1.post_attention_layernorm.weight", "model.", NB_EUNSUPPORTED, "cfg.arch",
+      "nearest to llama (LlamaForCausalLM), but it lacks post_attention_layernorm" },
+    { "an unknown class of another width", "{\"model_type\":\"foo\",\"architectures\":null,\"intermediate_size\":200}", "", "model.",
+      NB_EUNSUPPORTED, "cfg.arch", "other shapes of mlp.gate_proj, mlp.up_proj, mlp.down_proj" },
+    { "an unknown class with names of no row", "{\"model_type\":\"foo\",\"architectures\":null}", "", "engine.", NB_EUNSUPPORTED,
+      "cfg.arch", "supported: llama" },
     { "rows of the embedding decide the vocabulary", "{\"vocab_size\":64}", "", "model.", NB_OK, "", NULL },
 };
 

@@ -152,6 +152,29 @@ static void check_cache(fixture *f)
                  (unsigned long long)(bytes[1] - bytes[0]), (unsigned long long)fit.kv, each);
 }
 
+/* Under a name that nobody knows the model is refused, and the sentence names a row that it is like. */
+static void check_renamed(fixture *f, const char *dir)
+{
+    const char *const keys[] = { "model_type", "architectures" };
+    nb_hfdir *d = NULL;
+    const nb_json *cfg;
+    nb_config c;
+    nb_err err = { 0 };
+
+    assert_int_equal(nb_hfdir_open(dir, &d, &err), NB_OK);
+    assert_int_equal(nb_hfdir_config(d, &cfg, &err), NB_OK);
+    nb_json *j = nb_json_copy(nb_json_get(cfg, "text_config") ? nb_json_get(cfg, "text_config") : cfg);
+    for (size_t i = 0; i < NB_LEN(keys); i++)
+        nb_json_remove(j, keys[i]);
+    assert_true(nb_json_set(j, "model_type", nb_json_new_str("foo")));
+    assert_int_equal(nb_config_parse(j, &c, &err), NB_EUNSUPPORTED);
+    nb_config_nearest(j, f->store, &err);
+    if (!strstr(err.what, "its tensors are nearest to ") || strstr(err.what, "but it"))
+        fail_msg("%s as foo: %s", label, err.what);
+    nb_json_free(j);
+    nb_hfdir_close(d);
+}
+
 /* The same bits from every kernel table, from cuts of 7 rows, from pieces of 5 and token by token. */
 static void check_bits(const char *dir)
 {
@@ -201,6 +224,7 @@ static void check_model(const char *dir, const char *golden_path, fix_opts o)
     if (find("greedy_2"))
         check_greedy(&f, "input_ids_2", "greedy_2", false);
     check_cache(&f);
+    check_renamed(&f, dir);
     fix_close(&f);
     nb_store_close(golden);
 }
