@@ -17,3 +17,8 @@ target_link_libraries(nb_bench_kern PRIVATE nb_kern)
 add_executable(nb_bench_dense EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/bench_dense.c)
 target_compile_options(nb_bench_dense PRIVATE ${NB_WARN})
 target_link_libraries(nb_bench_dense PRIVATE nb_kern)
+
+# nb_bench_tokenizer TOKENIZER.json TEXT [BYTES]: load and encode times. Not built by default.
+add_executable(nb_bench_tokenizer EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/bench_tokenizer.c)
+target_compile_options(nb_bench_tokenizer PRIVATE ${NB_WARN})
+target_link_libraries(nb_bench_tokenizer PRIVATE nb_text)
