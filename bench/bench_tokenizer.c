@@ -3,7 +3,8 @@
  *   nb_bench_tokenizer TOKENIZER.json TEXT [BYTES]
  *
  * The text is cut at the first line end after every BYTES (default 8192) into documents, which are encoded one by one, without
- * BOS and EOS, special tokens of the text as themselves. Prints load and encode seconds, bytes, documents, ids, and a checksum of the ids: FNV-1a over their 32-bit little-endian bytes. */
+ * BOS and EOS, special tokens of the text as themselves. Prints load and encode seconds, bytes, documents, ids, and a checksum of
+ * the ids: FNV-1a over their 32-bit little-endian bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -64,7 +64,8 @@ def main():
     again = [sys.executable, __file__, "--peer", "--tokenizer", args.tokenizer, "--text", args.text, "--bytes", str(args.bytes)]
     mine, theirs, version = [], [], ""
     for r in range(args.rounds):
-        out = subprocess.run([args.bench, args.tokenizer, args.text, str(args.bytes)], check=True, capture_output=True, text=True).stdout.split()
+        cmd = [args.bench, args.tokenizer, args.text, str(args.bytes)]
+        out = subprocess.run(cmd, check=True, capture_output=True, text=True).stdout.split()
         a = dict(zip(out[::2], out[1::2]))
         b = json.loads(subprocess.run(again, check=True, capture_output=True, text=True, env=env).stdout)
         if (int(a["ids"]), a["sum"]) != (b["ids"], b["sum"]):
@@ -73,7 +74,8 @@ def main():
         mine.append((float(a["load"]), mb / float(a["encode"])))
         theirs.append((b["load"], mb / b["encode"]))
         version = b["version"]
-        print(f"round {r + 1}: load {mine[-1][0]:.3f} s | {theirs[-1][0]:.3f} s   encode {mine[-1][1]:.1f} MB/s | {theirs[-1][1]:.1f} MB/s", flush=True)
+        (a0, a1), (b0, b1) = mine[-1], theirs[-1]
+        print(f"round {r + 1}: load {a0:.3f} s | {b0:.3f} s   encode {a1:.1f} MB/s | {b1:.1f} MB/s", flush=True)
     load = [statistics.median(x[0] for x in y) for y in (mine, theirs)]
     rate = [statistics.median(x[1] for x in y) for y in (mine, theirs)]
     print(f"nibble | tokenizers {version}, {mb:.2f} MB, one thread, medians of {args.rounds}; ids equal")
