@@ -67,7 +67,7 @@ static inline void fix_bind(fixture *f, const nb_json *cfg, const nb_json *qcfg,
 
 static inline void fix_open(fixture *f, const char *path, fix_opts o)
 {
-    const nb_json *cfg, *qcfg;
+    const nb_json *cfg, *qcfg = NULL;
     const char *source;
     char note[160];
     nb_err err = { 0 };
