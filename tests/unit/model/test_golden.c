@@ -333,7 +333,7 @@ static int print_table(void)
     for (size_t i = 0; i < n_cases; i++) {
         char dir[160];
         void *state = cases[i].initial_state;
-        snprintf(dir, sizeof dir, "tests/data/models/%s", names[i]);
+        snprintf(dir, sizeof dir, "tests/data/models/%.100s", names[i]);
         cases[i].test_func(&state);
         printf("| `%s` | %s | %s | %.1e |\n", arch_of(dir)->type, names[i], traits[i], (double)worst);
     }
