@@ -144,61 +144,6 @@ NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, siz
     }
 }
 
-/* Real functions, so that each tile has the registers to itself. */
-typedef void tile_fn(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist);
-
-static void tile1(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
-{
-    tile(w, b, a, at, t, 1, dist);
-}
-
-static void tile2(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
-{
-    tile(w, b, a, at, t, 2, dist);
-}
-
-static void tile3(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
-{
-    tile(w, b, a, at, t, 3, dist);
-}
-
-static void tile4(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, size_t dist)
-{
-    tile(w, b, a, at, t, 4, dist);
-}
-
-static tile_fn *const tiles[4] = { tile1, tile2, tile3, tile4 }; /* [tokens - 1] */
-
-/* Tokens [i0, i0+n) of one strip: groups outside, so that a block is read from memory once and then from L1. */
-static void chunk(const nb_q4 *w, const nb_act *a, size_t s, size_t i0, size_t n, float *t)
-{
-    const size_t dist = ahead(w);
-
-    memset(t, 0, n * NB_STRIP * sizeof *t);
-    for (size_t grp = 0; grp < w->n_groups; grp++) {
-        const unsigned char *b = nb_q4_block(w, s, grp);
-        const size_t at = grp * a->m + i0;
-
-        for (size_t i = 0; i < n; i += 4)
-            tiles[n - i < 4 ? n - i - 1 : 3](w, b, a, at + i, t + i * NB_STRIP, dist);
-    }
-}
-
-void nb_gemm_q4_avx2(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1)
-{
-    _Alignas(64) float t[CHUNK * NB_STRIP];
-
-    assert(w->k == a->k && w->g == a->g);
-    if (a->m == 1) {
-        one_token(w, a, y, s0, s1);
-        return;
-    }
-    for (size_t s = s0; s < s1; s++)
-        for (size_t i0 = 0; i0 < a->m; i0 += CHUNK) {
-            const size_t n = a->m - i0 < CHUNK ? a->m - i0 : CHUNK;
-
-            chunk(w, a, s, i0, n, t);
-            for (size_t i = 0; i < n; i++)
-                memcpy(y + (i0 + i) * ldy + s * NB_STRIP, t + i * NB_STRIP, NB_STRIP * sizeof *t);
-        }
-}
+#define GEMM_Q4    nb_gemm_q4_avx2
+#define TILE_SMALL tile
+#include "kern/gemm_q4_body.inc"
