@@ -157,9 +157,10 @@ rc=0
 echo "ok no space left"
 # Ctrl-C during quantize: inputs as they were, nothing under the final name. (Other signals: test_cli.sh.)
 sum=$(cksum $model/*)
+rm -f "$TMP/err"  # the words waited for below must be this job's
 env --default-signal=INT "$NIBBLE" quantize $model --group-size 64 --calib $model/calib.txt --calib-rows 4 --calib-len 32 -o "$out" >"$TMP/out" 2>"$TMP/err" &
 pid=$!
-until grep -q 'model.layers' "$TMP/err" || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
+until grep -qs 'model.layers' "$TMP/err" || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
 kill -INT $pid 2>/dev/null || fail "Ctrl-C: the job ended before it could be stopped"
 rc=0; wait $pid || rc=$?
 [ $rc -eq 130 ] && [ ! -e "$out" ] && [ "$sum" = "$(cksum $model/*)" ] || fail "Ctrl-C: exit $rc, or something changed"

@@ -90,10 +90,11 @@ code 2 "$NIBBLE" quantize $model --method gptq --format nothing $small -o "$TMP/
 [ ! -e "$TMP/no" ]
 echo "ok 5 gptq: layouts, orders, refusals"
 
+rm -f "$TMP/err"
 "$NIBBLE" quantize $model --method awq --calib $model/calib.txt --calib-len 256 -o "$TMP/no" >"$TMP/out" 2>"$TMP/err" &
 pid=$!
 n=0
-while ! grep -q ' 2/28 ' "$TMP/err" && [ $n -lt 600 ]; do
+while ! grep -qs ' 2/28 ' "$TMP/err" && [ $n -lt 600 ]; do
     sleep 0.1
     n=$((n + 1))
 done
