@@ -239,8 +239,8 @@ done:
 struct nb_out {
     char *path, *tmp;
     int fd;
-    bool force;
-    uint64_t off; /* of the next append */
+    bool force, bad; /* bad: a sync failed */
+    uint64_t off;    /* of the next append */
 };
 
 static void out_free(nb_out *o)
@@ -402,5 +402,81 @@ void nb_out_abort(nb_out *o)
     if (!o)
         return;
     unlink(o->tmp);
+    out_free(o);
+}
+
+/* ---- files of a job that can be resumed ---- */
+
+nb_status nb_out_reopen(nb_out **out, const char *path, nb_err *err)
+{
+    nb_out *o = nb_calloc(1, sizeof *o);
+    nb_buf part = { 0 };
+    struct stat st;
+
+    *out = NULL;
+    nb_buf_printf(&part, "%s.part", path);
+    if (o) {
+        o->fd = -1;
+        o->force = true;
+        o->path = nb_strdup(path);
+        o->tmp = part.failed ? NULL : part.p;
+    }
+    if (!o || !o->path || !o->tmp) {
+        if (o)
+            nb_free(o->path);
+        nb_buf_clear(&part);
+        nb_free(o);
+        return nb_enomem(err, "an output file");
+    }
+    if (lstat(o->tmp, &st) != 0 && lstat(path, &st) == 0)
+        nb_rename(path, o->tmp, false, NULL); /* when it fails, the file begins anew */
+    do
+        o->fd = open(o->tmp, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    while (o->fd < 0 && errno == EINTR);
+    if (o->fd < 0) {
+        const nb_status rc = nb_write_failed(err, errno, o->tmp, "opening");
+        out_free(o);
+        return rc;
+    }
+    *out = o;
+    return NB_OK;
+}
+
+nb_status nb_out_pread(nb_out *o, uint64_t off, void *p, size_t n, nb_err *err)
+{
+    char *c = p, buf[128];
+
+    while (n > 0) {
+        const ssize_t r = off > INT64_MAX ? 0 : pread(o->fd, c, n, (off_t)off);
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r <= 0) {
+            nb_fail(err, NB_EREAD, r < 0 ? "io.read" : "io.short", "", "%s",
+                    r < 0 ? why(errno, buf, sizeof buf) : "the file ends before bytes that were written to it");
+            nb_err_at(err, o->tmp, NULL);
+            return NB_EREAD;
+        }
+        c += r;
+        off += (uint64_t)r;
+        n -= (size_t)r;
+    }
+    return NB_OK;
+}
+
+nb_status nb_out_sync(nb_out *o, nb_err *err)
+{
+    if (o->bad || (fsync(o->fd) != 0 && errno != EINVAL)) {
+        o->bad = true;
+        return nb_write_failed(err, errno, o->tmp, "syncing");
+    }
+    return NB_OK;
+}
+
+void nb_out_keep(nb_out *o)
+{
+    if (!o)
+        return;
+    if (o->bad)
+        unlink(o->tmp);
     out_free(o);
 }

@@ -48,11 +48,25 @@ nb_status nb_out_pwrite(nb_out *o, uint64_t off, const void *p, size_t n, nb_err
 nb_status nb_out_commit(nb_out *o, nb_err *err);                                        /* fsync, close, rename; frees o in any case */
 void nb_out_abort(nb_out *o);                                                           /* close and remove; frees o; NULL is fine */
 
+/* The same for jobs that can be resumed: the temporary is "<path>.part", opened again when it is there (or made of `path` when only
+ * that is there: completed, but the job ended before it knew). Commit replaces `path`. keep closes and leaves what was written;
+ * after a failed sync it removes the file, whose bytes can no longer be trusted (hardening DU-09). */
+nb_status nb_out_reopen(nb_out **out, const char *path, nb_err *err);
+nb_status nb_out_pread(nb_out *o, uint64_t off, void *p, size_t n, nb_err *err); /* NB_EREAD "io.short" past the end */
+nb_status nb_out_sync(nb_out *o, nb_err *err);
+void nb_out_keep(nb_out *o); /* NULL is fine */
+
 /* One output directory: everything is written into a hidden sibling ".<name>.nibble-XXXXXX", then renamed.
  * With force an existing directory is moved aside and removed after the rename, but only if it is a directory that
  * holds a config.json or is empty (never somebody's home). An output that is one of `inputs` is NB_EEXISTS "out.is_input". */
 typedef struct nb_outdir nb_outdir;
 nb_status nb_outdir_open(nb_outdir **out, const char *path, bool force, const char *const *inputs, size_t n_inputs, nb_err *err);
+/* For jobs that can be resumed: `staging` (same file system as path) is used instead, made when it is missing; temporaries that a
+ * killed process left in it are removed. Neither abort nor a failed commit remove it. */
+nb_status nb_outdir_reopen(nb_outdir **out, const char *path, const char *staging, bool force, const char *const *inputs, size_t n_inputs,
+                           nb_err *err);
+/* May a directory be written there? Fails as open would, without doing anything. */
+nb_status nb_outdir_may(const char *path, bool force, const char *const *inputs, size_t n_inputs, nb_err *err);
 const char *nb_outdir_path(const nb_outdir *d);                                                /* the staging directory */
 nb_status nb_outdir_put(nb_outdir *d, const char *name, const void *p, size_t n, nb_err *err); /* a small file inside */
 nb_status nb_outdir_commit(nb_outdir *d, nb_err *err);                                         /* frees d in any case */

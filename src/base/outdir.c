@@ -18,9 +18,9 @@
 #define TREE_DEPTH 16 /* of directories that remove_tree follows */
 
 struct nb_outdir {
-    char *path; /* final, without trailing slashes */
-    char *tmp;  /* staging; NULL until it exists   */
-    bool force;
+    char *path;       /* final, without trailing slashes */
+    char *tmp;        /* staging; NULL until it exists   */
+    bool force, keep; /* keep: the staging directory is another's to remove */
 };
 
 char *nb_tmp_name(const char *path, bool hidden)
@@ -163,7 +163,8 @@ static nb_status check_target(const nb_outdir *d, const char *const *inputs, siz
     return NB_OK;
 }
 
-nb_status nb_outdir_open(nb_outdir **out, const char *path, bool force, const char *const *inputs, size_t n_inputs, nb_err *err)
+/* The handle with its checked final name. */
+static nb_status outdir_new(nb_outdir **out, const char *path, bool force, const char *const *inputs, size_t n_inputs, nb_err *err)
 {
     nb_outdir *d = nb_calloc(1, sizeof *d);
     size_t n = strlen(path);
@@ -178,19 +179,42 @@ nb_status nb_outdir_open(nb_outdir **out, const char *path, bool force, const ch
     d->force = force;
     d->path = nb_strndup(path, n);
     if (!d->path) {
-        rc = nb_enomem(err, "a file name");
-        goto fail;
+        outdir_free(d);
+        return nb_enomem(err, "a file name");
     }
     last = strrchr(d->path, '/');
     last = last ? last + 1 : d->path;
     if (!last[0] || strcmp(last, ".") == 0 || strcmp(last, "..") == 0) {
         rc = nb_fail(err, NB_EARG, "arg.output", "", "the output directory needs a name of its own");
         nb_err_at(err, path, NULL);
-        goto fail;
+    } else {
+        rc = check_target(d, inputs, n_inputs, err);
     }
-    rc = check_target(d, inputs, n_inputs, err);
+    if (rc == NB_OK)
+        *out = d;
+    else
+        outdir_free(d);
+    return rc;
+}
+
+nb_status nb_outdir_may(const char *path, bool force, const char *const *inputs, size_t n_inputs, nb_err *err)
+{
+    nb_outdir *d;
+    const nb_status rc = outdir_new(&d, path, force, inputs, n_inputs, err);
+
+    if (d)
+        outdir_free(d);
+    return rc;
+}
+
+nb_status nb_outdir_open(nb_outdir **out, const char *path, bool force, const char *const *inputs, size_t n_inputs, nb_err *err)
+{
+    nb_outdir *d;
+    nb_status rc = outdir_new(&d, path, force, inputs, n_inputs, err);
+
+    *out = NULL;
     if (rc != NB_OK)
-        goto fail;
+        return rc;
     for (int tries = 0;; tries++) {
         d->tmp = nb_tmp_name(d->path, true);
         if (!d->tmp) {
@@ -210,6 +234,51 @@ nb_status nb_outdir_open(nb_outdir **out, const char *path, bool force, const ch
 fail:
     outdir_free(d);
     return rc;
+}
+
+/* "*.nibble-XXXXXX": what a killed process was writing. */
+static void remove_temporaries(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    struct dirent *e;
+
+    if (!d) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    while ((e = readdir(d))) {
+        const char *tag = strstr(e->d_name, ".nibble-");
+        if (tag && strlen(tag) == strlen(".nibble-XXXXXX"))
+            unlinkat(dirfd(d), e->d_name, 0);
+    }
+    closedir(d);
+}
+
+nb_status nb_outdir_reopen(nb_outdir **out, const char *path, const char *staging, bool force, const char *const *inputs, size_t n_inputs,
+                           nb_err *err)
+{
+    nb_outdir *d;
+    struct stat st;
+    nb_status rc = outdir_new(&d, path, force, inputs, n_inputs, err);
+
+    *out = NULL;
+    if (rc != NB_OK)
+        return rc;
+    d->keep = true;
+    d->tmp = nb_strdup(staging);
+    if (!d->tmp)
+        rc = nb_enomem(err, "a file name");
+    else if (mkdir(staging, 0777) != 0 && (errno != EEXIST || lstat(staging, &st) != 0 || !S_ISDIR(st.st_mode)))
+        rc = nb_write_failed(err, errno, staging, "creating the directory");
+    if (rc != NB_OK) {
+        outdir_free(d);
+        return rc;
+    }
+    remove_temporaries(staging);
+    *out = d;
+    return NB_OK;
 }
 
 const char *nb_outdir_path(const nb_outdir *d)
@@ -308,7 +377,7 @@ nb_status nb_outdir_commit(nb_outdir *d, nb_err *err)
     }
     if (rc == NB_OK)
         rc = nb_sync_parent(d->path, err);
-    else
+    else if (!d->keep)
         remove_tree(d->tmp);
     outdir_free(d);
     return rc;
@@ -318,6 +387,7 @@ void nb_outdir_abort(nb_outdir *d)
 {
     if (!d)
         return;
-    remove_tree(d->tmp);
+    if (!d->keep)
+        remove_tree(d->tmp);
     outdir_free(d);
 }

@@ -66,6 +66,14 @@ size_t nb_hfdir_skipped(const nb_hfdir *d);
 /* Sink into safetensors shards inside the staging directory of `dir` (st_write.c): one model.safetensors, or
  * model-00001-of-0000N.safetensors with index when more than shard_bytes (0: 5 GB). metadata {"format":"pt"}. */
 nb_status nb_st_sink_open(nb_sink **out, nb_outdir *dir, uint64_t shard_bytes, nb_err *err);
+/* For jobs that can be resumed, on a sink of nb_st_sink_open before declare: files keep the name "<shard>.part" until finish, are opened
+ * again when they are there, and stay when the sink is closed. */
+void nb_st_sink_resume(nb_sink *s);
+nb_status nb_st_sink_have(nb_sink *s, const char *name, nb_err *err); /* after begin: an earlier process wrote this tensor */
+nb_status nb_st_sink_read(nb_sink *s, const char *name, uint64_t off, void *p, uint64_t n, nb_err *err); /* what was written */
+nb_status nb_st_sink_sync(nb_sink *s, nb_err *err);                                                      /* all files so far */
+/* One more string for the metadata of every file, before begin. */
+nb_status nb_st_sink_meta(nb_sink *s, const char *key, const char *value, nb_err *err);
 /* Sink into one .safetensors file that appears at finish (for --dump). */
 nb_status nb_st_sink_file(nb_sink **out, const char *path, bool force, nb_err *err);
 

@@ -44,7 +44,8 @@ typedef struct st_sink {
     nb_sink base;
     nb_outdir *dir;   /* borrowed; NULL for one file */
     const char *path; /* of the one file             */
-    bool force, begun;
+    bool force, begun, resume;
+    nb_buf meta; /* further pairs of the metadata: ,"key":"value" */
     uint64_t shard_bytes, total;
     nb_arena arena;
     nb_strmap *map;
@@ -140,14 +141,16 @@ static int by_layout(const void *a, const void *b)
 }
 
 /* Header of one file over t[0..n), which are in layout order; sets offsets. */
-static nb_status lay_out(out_file *f, out_tensor **t, size_t n, nb_err *err)
+static nb_status lay_out(out_file *f, out_tensor **t, size_t n, const nb_buf *meta, nb_err *err)
 {
     nb_buf b = { 0 };
     unsigned char len[8] = { 0 };
     uint64_t at = 0;
 
     nb_buf_put(&b, len, sizeof len);
-    nb_buf_puts(&b, "{\"__metadata__\":{\"format\":\"pt\"}");
+    nb_buf_puts(&b, "{\"__metadata__\":{\"format\":\"pt\"");
+    nb_buf_put(&b, meta->p, meta->n);
+    nb_buf_putc(&b, '}');
     for (size_t i = 0; i < n; i++) {
         nb_buf_putc(&b, ',');
         put_json_string(&b, t[i]->name);
@@ -219,8 +222,10 @@ static size_t assign_files(st_sink *s)
 static nb_status open_file(st_sink *s, out_file *f, nb_err *err)
 {
     char *path = s->dir ? nb_join(nb_outdir_path(s->dir), f->name) : nb_strdup(s->path);
-    nb_status rc = path ? nb_out_open(&f->out, path, s->dir ? false : s->force, err) : nb_enomem(err, "a path");
+    nb_status rc = path ? NB_OK : nb_enomem(err, "a path");
 
+    if (rc == NB_OK)
+        rc = s->resume ? nb_out_reopen(&f->out, path, err) : nb_out_open(&f->out, path, s->dir ? false : s->force, err);
     nb_free(path);
     if (rc == NB_OK)
         rc = nb_out_pwrite(f->out, 0, f->header, f->header_bytes, err);
@@ -264,7 +269,7 @@ static nb_status st_sink_begin(nb_sink *base, nb_err *err)
             end++;
         s->files[i].name = s->n_files == 1 ? nb_arena_strdup(&s->arena, "model.safetensors")
                                            : nb_arena_printf(&s->arena, "model-%05zu-of-%05zu.safetensors", i + 1, s->n_files);
-        rc = s->files[i].name ? lay_out(&s->files[i], sorted + at, end - at, err) : nb_enomem(err, "file names");
+        rc = s->files[i].name ? lay_out(&s->files[i], sorted + at, end - at, &s->meta, err) : nb_enomem(err, "file names");
         at = end;
     }
     nb_free(sorted);
@@ -314,7 +319,7 @@ static nb_status st_sink_write(nb_sink *base, const char *name, uint64_t off, co
 
     pthread_mutex_lock(&s->lock);
     f->users--;
-    if (rc == NB_OK && f->users == 0 && f->left == 0 && s->dir)
+    if (rc == NB_OK && f->users == 0 && f->left == 0 && s->dir && !s->resume)
         rc = commit_file(f, err);
     pthread_mutex_unlock(&s->lock);
     return rc;
@@ -336,6 +341,13 @@ static nb_status st_sink_finish(nb_sink *base, nb_err *err)
     for (size_t i = 0; i < s->n_files; i++) {
         if (!s->dir && s->files[i].out)
             return commit_file(&s->files[i], err);
+        if (s->resume && !s->files[i].done) { /* all bytes are there: none is missing above */
+            nb_status rc = s->files[i].out ? NB_OK : open_file(s, &s->files[i], err);
+            if (rc == NB_OK)
+                rc = commit_file(&s->files[i], err);
+            if (rc != NB_OK)
+                return rc;
+        }
         if (!s->files[i].done)
             return nb_fail(err, NB_EINTERNAL, "internal.sink", "", "%s is not complete", s->files[i].name);
     }
@@ -347,13 +359,17 @@ static void st_sink_close(nb_sink *base)
     st_sink *s = (st_sink *)base;
 
     for (size_t i = 0; s->files && i < s->n_files; i++) {
-        nb_out_abort(s->files[i].out);
+        if (s->resume)
+            nb_out_keep(s->files[i].out);
+        else
+            nb_out_abort(s->files[i].out);
         nb_free(s->files[i].header);
     }
     nb_free(s->files);
     nb_free(s->tensors);
     nb_strmap_free(s->map);
     nb_arena_clear(&s->arena);
+    nb_buf_clear(&s->meta);
     pthread_mutex_destroy(&s->lock);
     nb_free(s);
 }
@@ -406,4 +422,75 @@ nb_status nb_st_sink_file(nb_sink **out, const char *path, bool force, nb_err *e
     }
     *out = &s->base;
     return NB_OK;
+}
+
+/* ---- jobs that can be resumed ---- */
+
+void nb_st_sink_resume(nb_sink *base)
+{
+    ((st_sink *)base)->resume = true;
+}
+
+nb_status nb_st_sink_meta(nb_sink *base, const char *key, const char *value, nb_err *err)
+{
+    st_sink *s = (st_sink *)base;
+
+    nb_buf_putc(&s->meta, ',');
+    put_json_string(&s->meta, key);
+    nb_buf_putc(&s->meta, ':');
+    put_json_string(&s->meta, value);
+    return s->meta.failed ? nb_enomem(err, "metadata") : NB_OK;
+}
+
+static nb_status find(st_sink *s, const char *name, out_tensor **o, nb_err *err)
+{
+    uint64_t at;
+
+    if (!s->begun || !nb_strmap_get(s->map, name, strlen(name), &at))
+        return nb_fail(err, NB_EINTERNAL, "internal.sink", "", "a tensor that was not declared");
+    *o = s->tensors[at];
+    return NB_OK;
+}
+
+nb_status nb_st_sink_have(nb_sink *base, const char *name, nb_err *err)
+{
+    st_sink *s = (st_sink *)base;
+    out_tensor *o = NULL;
+    const nb_status rc = find(s, name, &o, err);
+
+    if (rc == NB_OK && atomic_load(&o->written) == 0) {
+        atomic_store(&o->written, o->n_bytes);
+        s->files[o->file].left -= o->n_bytes;
+    }
+    return rc;
+}
+
+nb_status nb_st_sink_read(nb_sink *base, const char *name, uint64_t off, void *p, uint64_t n, nb_err *err)
+{
+    st_sink *s = (st_sink *)base;
+    out_tensor *o = NULL;
+    out_file *f;
+    nb_status rc = find(s, name, &o, err);
+
+    if (rc != NB_OK)
+        return rc;
+    f = &s->files[o->file];
+    if (off > o->n_bytes || n > o->n_bytes - off || f->done)
+        return nb_fail(err, NB_EINTERNAL, "internal.sink", "", "a read past the end of a tensor");
+    pthread_mutex_lock(&s->lock);
+    if (!f->out)
+        rc = open_file(s, f, err);
+    pthread_mutex_unlock(&s->lock);
+    return rc == NB_OK ? nb_out_pread(f->out, o->off + off, p, (size_t)n, err) : rc;
+}
+
+nb_status nb_st_sink_sync(nb_sink *base, nb_err *err)
+{
+    st_sink *s = (st_sink *)base;
+    nb_status rc = NB_OK;
+
+    for (size_t i = 0; rc == NB_OK && i < s->n_files; i++)
+        if (s->files[i].out)
+            rc = nb_out_sync(s->files[i].out, err);
+    return rc;
 }

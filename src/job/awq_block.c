@@ -28,19 +28,21 @@ static size_t find_sizes(const nb_plan *p, const nb_scale_group *g, size_t n_gro
     return span;
 }
 
-void nb_awq_block_cost(const nb_plan *p, const nb_awq_opts *o, size_t rows, size_t len, uint64_t *bytes, double *macs)
+nb_block_cost nb_awq_block_cost(const nb_plan *p, const nb_awq_opts *o, size_t rows, size_t len)
 {
     nb_scale_group g[NB_MAX_GROUPS];
     const size_t n_groups = nb_scale_groups(p, g);
     const double t = (double)rows * (double)len;
     const double attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2; /* both products, at about half the speed */
     double layer = attn, weights = 0;
+    nb_block_cost c;
     nb_block_need z;
     size_t span;
 
     span = find_sizes(p, g, n_groups, rows, len, &z);
-    *bytes = nb_block_bytes(p, &z, rows, len, o->replay_original);
-    *bytes += 4 * ((uint64_t)rows * len * (span + 2) + (uint64_t)z.chunk * span) + 8 * (uint64_t)NB_AWQ_TEST_ROWS * len * p->cfg->d_model;
+    c = nb_block_bytes(p, &z, rows, len, o->replay_original);
+    c.spill += 4 * (uint64_t)rows * len * span;
+    c.bytes += 8 * (uint64_t)rows * len + 4 * (uint64_t)z.chunk * span + 8 * (uint64_t)NB_AWQ_TEST_ROWS * len * p->cfg->d_model;
     for (int r = 0; r < NB_ROLE_COUNT; r++)
         if (p->has_role[r]) {
             size_t n, k;
@@ -48,12 +50,12 @@ void nb_awq_block_cost(const nb_plan *p, const nb_awq_opts *o, size_t rows, size
             layer += (double)n * (double)k;
             weights += (double)n * (double)k * (nb_role_clips((nb_role)r) ? (double)o->clip * (double)nb_awq_grid(o, k).g : 0.0);
         }
-    *macs = 2 * t * layer + weights + 3 * 512 * layer;
+    c.macs = 2 * t * layer + weights + 3 * 512 * layer;
     for (size_t i = 0; i < n_groups; i++) {
         double work = 0;
         if (!g[i].from_norm) {
-            *bytes += 4 * (uint64_t)g[i].k * g[i].k;
-            *macs += t * (double)g[i].k * (double)g[i].k / 2 + NB_AWQ_RATIOS * (double)g[i].n * (double)g[i].k * (double)g[i].k;
+            c.bytes += 4 * (uint64_t)g[i].k * g[i].k;
+            c.macs += t * (double)g[i].k * (double)g[i].k / 2 + NB_AWQ_RATIOS * (double)g[i].n * (double)g[i].k * (double)g[i].k;
             continue;
         }
         for (size_t op = g[i].op; op < g[i].end; op++) {
@@ -64,8 +66,9 @@ void nb_awq_block_cost(const nb_plan *p, const nb_awq_opts *o, size_t rows, size
             }
             work += p->ops[op].kind == NB_OP_ATTN ? attn : 0;
         }
-        *macs += (NB_AWQ_RATIOS + 1) * t * work;
+        c.macs += (NB_AWQ_RATIOS + 1) * t * work;
     }
+    return c;
 }
 
 /* ---- open ---- */
@@ -74,12 +77,16 @@ static nb_status take_buffers(nb_awq_block *b, const nb_block_need *z, size_t sp
 {
     const size_t test = NB_AWQ_TEST_ROWS * b->base.calib->len * b->base.d;
 
-    b->ref = nb_alloc_array(b->base.tokens, span * sizeof *b->ref);
+    nb_status rc = nb_spill_open(&b->ref_mem, b->base.calib->spill, b->base.tokens, span, "outputs of a block", err);
+
+    if (rc != NB_OK)
+        return rc;
+    b->ref = b->ref_mem.p;
     b->out = nb_alloc_array(z->chunk, span * sizeof *b->out);
     b->part = nb_alloc_array(b->base.tokens, sizeof *b->part);
     b->test[0] = nb_alloc_array(test, sizeof **b->test);
     b->test[1] = nb_alloc_array(test, sizeof **b->test);
-    if (!b->ref || !b->out || !b->part || !b->test[0] || !b->test[1])
+    if (!b->out || !b->part || !b->test[0] || !b->test[1])
         return nb_enomem(err, "calibration activations; fewer rows need less (--calib-rows)");
     for (size_t i = 0; i < b->n_groups; i++) {
         nb_awq_group *g = &b->groups[i];
@@ -129,12 +136,17 @@ void nb_awq_block_close(nb_awq_block *b)
         nb_free(b->groups[i].s);
         nb_free(b->groups[i].norm);
     }
-    nb_free(b->ref);
+    nb_spill_close(&b->ref_mem);
     nb_free(b->out);
     nb_free(b->part);
     nb_free(b->test[0]);
     nb_free(b->test[1]);
     nb_free(b);
+}
+
+nb_block *nb_awq_block_base(nb_awq_block *b)
+{
+    return &b->base;
 }
 
 nb_status nb_awq_block_capture(nb_awq_block *b, size_t layer, nb_err *err)

@@ -43,13 +43,14 @@ typedef struct nb_awq_block nb_awq_block;
 
 /* The grid of a linear with k inputs. */
 nb_grid nb_awq_grid(const nb_awq_opts *o, size_t k);
-/* Bytes that a block will take besides the packed weights, and multiply-adds of one layer; for the plan. */
-void nb_awq_block_cost(const nb_plan *p, const nb_awq_opts *o, size_t rows, size_t len, uint64_t *bytes, double *macs);
+/* What a block will take besides the packed weights; for the plan. */
+nb_block_cost nb_awq_block_cost(const nb_plan *p, const nb_awq_opts *o, size_t rows, size_t len);
 
 /* The model is lazy and f32; it, the store and calib must outlive the block. Runs the embedding. */
 nb_status nb_awq_block_open(nb_awq_block **out, nb_model *m, nb_store *s, const nb_calib *c, const nb_awq_opts *o, nb_pool *pool,
                             const nb_host *host, nb_err *err);
 void nb_awq_block_close(nb_awq_block *b);
+nb_block *nb_awq_block_base(nb_awq_block *b);
 
 /* Bind `layer`, run it on all rows, keep statistics. */
 nb_status nb_awq_block_capture(nb_awq_block *b, size_t layer, nb_err *err);

@@ -12,6 +12,7 @@ struct nb_awq_block {
     nb_awq_group groups[NB_MAX_GROUPS];
     size_t n_groups;
     float *ref, *out; /* outputs of the inspected span: all tokens; one chunk */
+    nb_spill ref_mem;
     double *part;     /* [tokens]                                             */
     float *test[2];   /* [NB_AWQ_TEST_ROWS * len][d]                          */
 };

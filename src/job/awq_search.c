@@ -72,6 +72,8 @@ static nb_status run_span(search *q, double *loss, nb_err *err)
             struct diff_ctx c = { .a = b->ref + at * width, .b = out, .width = width, .part = b->part + at };
             nb_parallel_for(b->base.pool, batch.m, 16, diff_rows, &c);
         }
+        nb_spill_settle(&b->ref_mem);
+        nb_block_settle(&b->base);
     }
     if (!q->is_ref) {
         *loss = 0;

@@ -23,15 +23,17 @@ void nb_block_sizes(const nb_plan *p, size_t rows, size_t len, nb_block_need *ne
     need->w = need->linear;
 }
 
-uint64_t nb_block_bytes(const nb_plan *p, const nb_block_need *need, size_t rows, size_t len, bool replay_original)
+nb_block_cost nb_block_bytes(const nb_plan *p, const nb_block_need *need, size_t rows, size_t len, bool replay_original)
 {
     const uint64_t tokens = (uint64_t)rows * len, d = p->cfg->d_model;
-    uint64_t bytes = nb_capture_bytes(p, rows * len, need->chunk, need->full, need->gram);
+    nb_block_cost c = { 0 };
 
-    bytes += 4 * (tokens * d * (replay_original ? 2 : 1) + need->chunk * d + need->w + need->linear);
+    c.bytes = nb_capture_bytes(p, rows * len, need->chunk, need->full, need->gram, &c.spill);
+    c.bytes += 4 * (need->chunk * d + need->w + need->linear) - c.spill;
+    c.spill += 4 * tokens * d * (replay_original ? 2 : 1);
     for (int i = 0; i < NB_SLOT_COUNT; i++) /* rows inside the executor, keys and values of a chunk */
-        bytes += 4 * (uint64_t)p->slot_width[i] * (i == NB_SLOT_QKV ? NB_BLOCK_EXEC_ROWS + need->chunk : NB_BLOCK_EXEC_ROWS);
-    return bytes;
+        c.bytes += 4 * (uint64_t)p->slot_width[i] * (i == NB_SLOT_QKV ? NB_BLOCK_EXEC_ROWS + need->chunk : NB_BLOCK_EXEC_ROWS);
+    return c;
 }
 
 /* ---- open ---- */
@@ -49,8 +51,16 @@ nb_status nb_block_each(nb_block *b, size_t rows, nb_chunk_fn *fn, void *user, n
         const size_t n = rows - r < b->rows.max_rows ? rows - r : b->rows.max_rows;
         const nb_batch batch = nb_rows_batch(&b->rows, b->calib->ids + r * b->calib->len, n);
         rc = nb_cancelled(b->host) ? nb_block_stopped(err) : fn(user, &batch, r * b->calib->len, err);
+        nb_block_settle(b);
     }
     return rc;
+}
+
+void nb_block_settle(const nb_block *b)
+{
+    nb_spill_settle(&b->h_mem);
+    nb_spill_settle(&b->h_next_mem);
+    nb_capture_settle(&b->cap);
 }
 
 static nb_status embed_chunk(void *user, const nb_batch *batch, size_t at, nb_err *err)
@@ -62,6 +72,7 @@ static nb_status embed_chunk(void *user, const nb_batch *batch, size_t at, nb_er
 
 nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need *need, nb_err *err)
 {
+    static const char activations[] = "calibration activations; fewer rows need less (--calib-rows)";
     nb_exec_opts eo = { .pool = in->pool, .kv_layers = 1, .kv_dtype = NB_DT_F32 };
     nb_status rc = NB_OK;
 
@@ -74,23 +85,27 @@ nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need 
     b->host = in->host;
     b->d = b->plan->cfg->d_model;
     b->tokens = in->calib->rows * in->calib->len;
-    b->h = nb_alloc_array(b->tokens, b->d * sizeof *b->h);
-    b->h_next = in->replay_original ? nb_alloc_array(b->tokens, b->d * sizeof *b->h) : NULL;
     b->run = nb_alloc_array(need->chunk, b->d * sizeof *b->run);
     b->w = nb_alloc_array(need->w, sizeof *b->w);
     b->tmp = nb_alloc_array(need->linear, sizeof *b->tmp);
-    if (!b->h || (in->replay_original && !b->h_next) || !b->run || !b->w || !b->tmp)
-        rc = nb_enomem(err, "calibration activations; fewer rows need less (--calib-rows)");
+    if (!b->run || !b->w || !b->tmp)
+        rc = nb_enomem(err, activations);
+    if (rc == NB_OK)
+        rc = nb_spill_open(&b->h_mem, in->calib->spill, b->tokens, b->d, activations, err);
+    if (rc == NB_OK && in->replay_original)
+        rc = nb_spill_open(&b->h_next_mem, in->calib->spill, b->tokens, b->d, activations, err);
+    b->h = b->h_mem.p;
+    b->h_next = b->h_next_mem.p;
     if (rc == NB_OK)
         rc = nb_rows_init(&b->rows, in->calib->len, need->chunk_rows, err);
     if (rc == NB_OK)
-        rc = nb_capture_init(&b->cap, b->plan, b->tokens, need->chunk, need->full, need->gram, err);
+        rc = nb_capture_init(&b->cap, b->plan, b->tokens, need->chunk, need->full, need->gram, in->calib->spill, err);
     if (rc == NB_OK) {
         eo.max_m = need->chunk < NB_BLOCK_EXEC_ROWS ? need->chunk : NB_BLOCK_EXEC_ROWS;
         eo.n_pages = b->rows.n_pages;
         rc = nb_exec_cpu_open(in->model, &eo, &b->exec, err);
     }
-    if (rc == NB_OK)
+    if (rc == NB_OK && !in->calib->resumed)
         rc = nb_block_each(b, in->calib->rows, embed_chunk, b, err);
     if (rc != NB_OK)
         nb_block_clear(b);
@@ -102,8 +117,8 @@ void nb_block_clear(nb_block *b)
     nb_exec_close(b->exec);
     nb_capture_clear(&b->cap);
     nb_rows_clear(&b->rows);
-    nb_free(b->h);
-    nb_free(b->h_next);
+    nb_spill_close(&b->h_mem);
+    nb_spill_close(&b->h_next_mem);
     nb_free(b->run);
     nb_free(b->w);
     nb_free(b->tmp);
@@ -215,9 +230,11 @@ nb_status nb_block_replay(nb_block *b, nb_err *err)
     nb_status rc = NB_OK;
 
     if (b->h_next) {
-        float *t = b->h;
-        b->h = b->h_next;
-        b->h_next = t;
+        const nb_spill t = b->h_mem;
+        b->h_mem = b->h_next_mem;
+        b->h_next_mem = t;
+        b->h = b->h_mem.p;
+        b->h_next = b->h_next_mem.p;
     } else if (b->layer + 1 < b->plan->cfg->n_layers) {
         rc = nb_block_each(b, b->calib->rows, replay_chunk, b, err);
     }

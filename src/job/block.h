@@ -48,16 +48,23 @@ typedef struct nb_block {
     size_t layer, d, tokens;
     bool captured;     /* since bind */
     float *h, *h_next; /* [tokens][d]; h_next only with replay_original */
-    float *run;        /* [chunk][d] outputs of a chunk                 */
-    float *w, *tmp;    /* weights: need->w floats; one linear           */
+    nb_spill h_mem, h_next_mem;
+    float *run;     /* [chunk][d] outputs of a chunk                 */
+    float *w, *tmp; /* weights: need->w floats; one linear           */
 } nb_block;
 
 /* Defaults of *need for these rows; the caller raises w and sets full and gram. */
 void nb_block_sizes(const nb_plan *p, size_t rows, size_t len, nb_block_need *need);
-/* Bytes that open will take and the executor with it, besides the model. */
-uint64_t nb_block_bytes(const nb_plan *p, const nb_block_need *need, size_t rows, size_t len, bool replay_original);
+/* What a job will take, for its plan. */
+typedef struct nb_block_cost {
+    uint64_t bytes; /* that are in memory in any case                              */
+    uint64_t spill; /* activations: in memory too, or in files when memory is short */
+    double macs;    /* multiply-adds of one layer                                  */
+} nb_block_cost;
+/* What open will take and the executor with it, besides the model; macs 0. */
+nb_block_cost nb_block_bytes(const nb_plan *p, const nb_block_need *need, size_t rows, size_t len, bool replay_original);
 
-/* Take the buffers and run the embedding. On failure *b is cleared. */
+/* Take the buffers and run the embedding, unless calib->resumed. On failure *b is cleared. */
 nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need *need, nb_err *err);
 void nb_block_clear(nb_block *b); /* a zeroed one is fine */
 
@@ -65,6 +72,8 @@ void nb_block_clear(nb_block *b); /* a zeroed one is fine */
 typedef nb_status nb_chunk_fn(void *user, const nb_batch *batch, size_t at, nb_err *err);
 nb_status nb_block_each(nb_block *b, size_t rows, nb_chunk_fn *fn, void *user, nb_err *err);
 nb_status nb_block_stopped(nb_err *err); /* NB_ECANCELED with its sentence */
+/* After each chunk, by each: touched pages of activations in files go back to the system. */
+void nb_block_settle(const nb_block *b);
 
 /* Bind a layer; then run it on all rows and keep what the need asks for, once or several times as weights change. Outputs
  * of the first capture after bind are those of the original block. */

@@ -220,27 +220,30 @@ static size_t sample_stride(size_t tokens)
     return tokens / 512 ? tokens / 512 : 1;
 }
 
-uint64_t nb_capture_bytes(const nb_plan *p, size_t tokens, size_t chunk_tokens, const bool *full, const bool *gram)
+uint64_t nb_capture_bytes(const nb_plan *p, size_t tokens, size_t chunk_tokens, const bool *full, const bool *gram, uint64_t *spill)
 {
     const size_t stride = sample_stride(tokens), n_sample = (tokens + stride - 1) / stride;
     uint64_t sum = 0;
+
+    *spill = 0;
 
     for (size_t op = 0; op < p->n_ops; op++)
         if (p->ops[op].kind == NB_OP_LINEAR) {
             const uint64_t k = op_inputs(p, op);
             sum += k * (8 + 4 * (uint64_t)(n_sample + chunk_tokens));
-            sum += full[op] ? 4 * k * tokens : 0;
+            *spill += full[op] ? 4 * k * tokens : 0;
             sum += gram[op] ? 8 * k * k : 0;
         }
-    return sum;
+    return sum + *spill;
 }
 
 nb_status nb_capture_init(nb_capture *c, const nb_plan *p, size_t tokens, size_t chunk_tokens, const bool *full, const bool *gram,
-                          nb_err *err)
+                          const char *spill, nb_err *err)
 {
     nb_status rc = NB_OK;
 
     memset(c, 0, sizeof *c);
+    c->spill = spill;
     c->only = SIZE_MAX;
     c->tokens = tokens;
     c->chunk_tokens = chunk_tokens;
@@ -257,9 +260,12 @@ nb_status nb_capture_init(nb_capture *c, const nb_plan *p, size_t tokens, size_t
         in->xsum = nb_calloc(in->k, sizeof *in->xsum);
         in->sample = nb_alloc_array(c->n_sample, in->k * sizeof *in->sample);
         in->chunk = nb_alloc_array(chunk_tokens, in->k * sizeof *in->chunk);
-        in->full = full[op] ? nb_alloc_array(tokens, in->k * sizeof *in->full) : NULL;
-        if (!in->xsum || !in->sample || !in->chunk || (full[op] && !in->full))
+        if (!in->xsum || !in->sample || !in->chunk)
             rc = nb_enomem(err, "captured inputs; fewer calibration rows need less (--calib-rows)");
+        if (rc == NB_OK && full[op])
+            rc =
+                nb_spill_open(&in->full_mem, spill, tokens, in->k, "captured inputs; fewer calibration rows need less (--calib-rows)", err);
+        in->full = in->full_mem.p;
         if (rc == NB_OK && gram[op])
             rc = nb_gram_init(&in->gram, in->k, err);
     }
@@ -273,7 +279,7 @@ void nb_capture_clear(nb_capture *c)
     for (size_t i = 0; i < c->n_in; i++) {
         nb_free(c->in[i].xsum);
         nb_free(c->in[i].sample);
-        nb_free(c->in[i].full);
+        nb_spill_close(&c->in[i].full_mem);
         nb_free(c->in[i].chunk);
         nb_gram_clear(&c->in[i].gram);
     }
@@ -290,6 +296,12 @@ void nb_capture_reset(nb_capture *c)
             memset(in->gram.sum, 0, in->k * in->k * sizeof *in->gram.sum);
         in->gram.tokens = 0;
     }
+}
+
+void nb_capture_settle(const nb_capture *c)
+{
+    for (size_t i = 0; i < c->n_in; i++)
+        nb_spill_settle(&c->in[i].full_mem);
 }
 
 void nb_capture_tap(void *capture, const nb_tap *t)

@@ -10,13 +10,16 @@
 
 #include "base/err.h"
 #include "model/exec.h"
+#include "job/spill.h"
 #include "solve/linalg.h"
 
 /* ---- tokens ---- */
 
 typedef struct nb_calib {
     size_t rows, len;
-    int32_t *ids; /* [rows][len] */
+    int32_t *ids;      /* [rows][len] */
+    const char *spill; /* directory for activations, NULL: they stay in memory; the values are the same. Of the caller */
+    bool resumed;      /* the caller puts the inputs of a later layer into the block: it does not run the embedding */
 } nb_calib;
 
 /* Read `path`: token ids in a safetensors file (as nb_idrows_read takes them), or UTF-8 text that is
@@ -48,11 +51,13 @@ typedef struct nb_input {
     double *xsum;  /* [k] sum of |x|                                           */
     float *sample; /* [n_sample][k] every stride-th token (spec quantizers 3.6) */
     float *full;   /* [tokens][k] when the group inspects a span, else NULL    */
-    nb_gram gram;  /* when the linear is inspected alone (gram.k > 0)          */
-    float *chunk;  /* [chunk tokens][k] of the chunk being run                 */
+    nb_spill full_mem;
+    nb_gram gram; /* when the linear is inspected alone (gram.k > 0)          */
+    float *chunk; /* [chunk tokens][k] of the chunk being run                 */
 } nb_input;
 
 typedef struct nb_capture {
+    const char *spill; /* as in nb_calib */
     size_t tokens, stride, n_sample, done, chunk_tokens;
     size_t only; /* LINEAR op that is kept, SIZE_MAX (as init sets it): all */
     nb_input in[NB_ROLE_COUNT];
@@ -61,7 +66,9 @@ typedef struct nb_capture {
 
 /* What to keep of each LINEAR op of the plan: full[op], gram[op] as flags by op index. */
 nb_status nb_capture_init(nb_capture *c, const nb_plan *p, size_t tokens, size_t chunk_tokens, const bool *full, const bool *gram,
-                          nb_err *err);
+                          const char *spill, nb_err *err);
+/* Touched pages of arrays in files go back to the system (spill.h). */
+void nb_capture_settle(const nb_capture *c);
 void nb_capture_clear(nb_capture *c);
 /* Forget the previous block. */
 void nb_capture_reset(nb_capture *c);
@@ -70,7 +77,7 @@ void nb_capture_tap(void *capture, const nb_tap *t); /* an nb_tap_fn */
 nb_status nb_capture_add(nb_capture *c, nb_pool *pool, size_t m, nb_err *err);
 const nb_input *nb_capture_of(const nb_capture *c, size_t op);
 nb_input *nb_capture_at(nb_capture *c, size_t op); /* the same, to be changed */
-/* Bytes that init will take. */
-uint64_t nb_capture_bytes(const nb_plan *p, size_t tokens, size_t chunk_tokens, const bool *full, const bool *gram);
+/* Bytes that init will take, and of these the ones that can be in files. */
+uint64_t nb_capture_bytes(const nb_plan *p, size_t tokens, size_t chunk_tokens, const bool *full, const bool *gram, uint64_t *spill);
 
 #endif

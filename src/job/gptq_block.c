@@ -12,15 +12,16 @@ struct nb_gptq_block {
     nb_gptq_factor f;
 };
 
-void nb_gptq_block_cost(const nb_plan *p, size_t rows, size_t len, bool replay_original, int threads, uint64_t *bytes, double *macs)
+nb_block_cost nb_gptq_block_cost(const nb_plan *p, size_t rows, size_t len, bool replay_original, int threads)
 {
     const double t = (double)rows * (double)len, attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2;
     double before = 0; /* multiply-adds per token of the ops so far */
     uint64_t most = 0;
     nb_block_need need;
+    nb_block_cost c;
 
     nb_block_sizes(p, rows, len, &need);
-    *macs = 0;
+    c = nb_block_bytes(p, &need, rows, len, replay_original);
     for (size_t op = 0; op < p->n_ops; op++) {
         size_t n = 0, k = 0, weights = 0;
         before += p->ops[op].kind == NB_OP_ATTN ? attn : 0;
@@ -30,14 +31,15 @@ void nb_gptq_block_cost(const nb_plan *p, size_t rows, size_t len, bool replay_o
             nb_plan_linear_size(p, p->ops[op].roles[r], &n, &k);
             weights += n * k;
         }
-        *macs += t * before + t * (double)k * (double)k / 2;  /* up to here once more, second moments */
-        *macs += 2 * (double)k * (double)k * (double)k;       /* two factorisations in float64        */
-        *macs += (double)weights * ((double)k / 2 + 4 * 512); /* corrections; both errors             */
+        c.macs += t * before + t * (double)k * (double)k / 2;  /* up to here once more, second moments */
+        c.macs += 2 * (double)k * (double)k * (double)k;       /* two factorisations in float64        */
+        c.macs += (double)weights * ((double)k / 2 + 4 * 512); /* corrections; both errors             */
         before += (double)weights;
         most = (uint64_t)k * k * (sizeof(double) + sizeof(float)) > most ? (uint64_t)k * k * (sizeof(double) + sizeof(float)) : most;
     }
-    *macs += t * before;
-    *bytes = nb_block_bytes(p, &need, rows, len, replay_original) + most + 4 * (uint64_t)need.linear / 8 * (uint64_t)threads;
+    c.macs += t * before;
+    c.bytes += most + 4 * (uint64_t)need.linear / 8 * (uint64_t)threads;
+    return c;
 }
 
 nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const nb_gptq_opts *o, nb_err *err)
@@ -66,6 +68,11 @@ void nb_gptq_block_close(nb_gptq_block *b)
     nb_gptq_factor_clear(&b->f);
     nb_block_clear(&b->base);
     nb_free(b);
+}
+
+nb_block *nb_gptq_block_base(nb_gptq_block *b)
+{
+    return &b->base;
 }
 
 nb_status nb_gptq_block_bind(nb_gptq_block *b, size_t layer, nb_err *err)

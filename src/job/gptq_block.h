@@ -11,12 +11,13 @@
 
 typedef struct nb_gptq_block nb_gptq_block;
 
-/* Bytes that a block will take, and multiply-adds of one layer; for the plan. */
-void nb_gptq_block_cost(const nb_plan *p, size_t rows, size_t len, bool replay_original, int threads, uint64_t *bytes, double *macs);
+/* What a block will take; for the plan. */
+nb_block_cost nb_gptq_block_cost(const nb_plan *p, size_t rows, size_t len, bool replay_original, int threads);
 
 /* o->g is set from each linear. */
 nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const nb_gptq_opts *o, nb_err *err);
 void nb_gptq_block_close(nb_gptq_block *b);
+nb_block *nb_gptq_block_base(nb_gptq_block *b);
 
 nb_status nb_gptq_block_bind(nb_gptq_block *b, size_t layer, nb_err *err);
 /* Capture the input of LINEAR op `op` and factor its second moments; groups of g inputs. */

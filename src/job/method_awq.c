@@ -50,11 +50,16 @@ static void close(nb_qjob *j)
     nb_awq_block_close(j->state);
 }
 
-static void cost(const nb_qjob *j, uint64_t *bytes, double *macs)
+static nb_block_cost cost(const nb_qjob *j)
 {
     const nb_awq_opts o = options(j);
 
-    nb_awq_block_cost(&j->plan, &o, j->calib.rows, j->calib.len, bytes, macs);
+    return nb_awq_block_cost(&j->plan, &o, j->calib.rows, j->calib.len);
+}
+
+static nb_block *block(nb_qjob *j)
+{
+    return nb_awq_block_base(j->state);
 }
 
 /* Norms that groups fold into are written for every layer, folded or not. */
@@ -140,6 +145,7 @@ const nb_qmethod nb_method_awq = { .name = "awq",
                                    .folds = folds,
                                    .open = open,
                                    .cost = cost,
+                                   .block = block,
                                    .begin = begin,
                                    .end = end,
                                    .close = close,

@@ -51,9 +51,14 @@ static void close(nb_qjob *j)
     nb_gptq_block_close(j->state);
 }
 
-static void cost(const nb_qjob *j, uint64_t *bytes, double *macs)
+static nb_block_cost cost(const nb_qjob *j)
 {
-    nb_gptq_block_cost(&j->plan, j->calib.rows, j->calib.len, j->o->replay_original, nb_pool_threads(j->o->pool), bytes, macs);
+    return nb_gptq_block_cost(&j->plan, j->calib.rows, j->calib.len, j->o->replay_original, nb_pool_threads(j->o->pool));
+}
+
+static nb_block *block(nb_qjob *j)
+{
+    return nb_gptq_block_base(j->state);
 }
 
 static nb_status begin(nb_qjob *j, size_t layer, nb_err *err)
@@ -100,6 +105,7 @@ const nb_qmethod nb_method_gptq = { .name = "gptq",
                                     .layout = layout,
                                     .open = open,
                                     .cost = cost,
+                                    .block = block,
                                     .begin = begin,
                                     .end = end,
                                     .close = close,

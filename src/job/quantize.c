@@ -248,13 +248,11 @@ static void tell_plan(nb_qjob *j, const nb_kern *kern)
     p.peak_bytes = 2 * (uint64_t)most + 8 * (uint64_t)most;          /* codes and packed words; float32 in and out */
     p.seconds = (double)p.params * 8e-9 + (double)p.in_bytes * 1e-9; /* rounding, and moving bytes */
     if (j->method->open) {
-        double macs;
-        uint64_t bytes;
-        j->method->cost(j, &bytes, &macs);
+        const nb_block_cost c = j->method->cost(j);
         p.rows = j->calib.rows;
         p.len = j->calib.len;
-        p.peak_bytes = nb_model_bytes(j->src.model) + 4 * (uint64_t)layer + bytes + 2 * (uint64_t)most;
-        p.seconds += 1.2 * macs * (double)j->cfg.n_layers / probe_rate(kern, j->o->pool);
+        p.peak_bytes = nb_model_bytes(j->src.model) + 4 * (uint64_t)layer + c.bytes + c.spill + 2 * (uint64_t)most;
+        p.seconds += 1.2 * c.macs * (double)j->cfg.n_layers / probe_rate(kern, j->o->pool);
     }
     if (j->o->on_plan)
         j->o->on_plan(j->o->user, &p);

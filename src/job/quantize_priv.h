@@ -2,6 +2,7 @@
 #ifndef NB_JOB_QUANTIZE_PRIV_H
 #define NB_JOB_QUANTIZE_PRIV_H
 
+#include "job/block.h"
 #include "job/calib.h"
 #include "job/load.h"
 #include "job/qout.h"
@@ -36,11 +37,12 @@ struct nb_qmethod {
     const char *(*layout)(const nb_quantize_opts *o); /* name of the layout it writes unless the user says otherwise */
     /* Norms that are written by the method, not copied; NULL: none. */
     void (*folds)(const nb_plan *p, bool out[NB_VEC_COUNT]);
-    nb_status (*open)(nb_qjob *j, nb_err *err);                    /* NULL: nothing to open, and none of the next three */
-    void (*cost)(const nb_qjob *j, uint64_t *bytes, double *macs); /* of the block; multiply-adds per layer */
-    nb_status (*begin)(nb_qjob *j, size_t layer, nb_err *err);     /* before the linears of a layer */
-    nb_status (*end)(nb_qjob *j, nb_err *err);                     /* after them */
-    void (*close)(nb_qjob *j);                                     /* state may be NULL */
+    nb_status (*open)(nb_qjob *j, nb_err *err);                /* NULL: nothing to open, and none of the next three */
+    nb_block_cost (*cost)(const nb_qjob *j);                   /* from plan, options and calib alone: before `open` */
+    nb_block *(*block)(nb_qjob *j);                            /* what it runs layers with, for the journal */
+    nb_status (*begin)(nb_qjob *j, size_t layer, nb_err *err); /* before the linears of a layer */
+    nb_status (*end)(nb_qjob *j, nb_err *err);                 /* after them */
+    void (*close)(nb_qjob *j);                                 /* state may be NULL */
     /* One linear into q (initialised, scale_dtype set), and the numbers of its row. Linears come in the order of ops. */
     nb_status (*solve)(nb_qjob *j, size_t layer, nb_role role, nb_qlin *q, nb_quantize_row *row, nb_err *err);
 };
