@@ -161,6 +161,10 @@ typedef struct nb_kern {
     void (*add)(float *y, const float *x, size_t n);           /* y += x          */
     void (*axpy)(float *y, const float *x, float a, size_t n); /* y = fma(a, x, y) */
     void (*softcap)(float *x, float cap, size_t n);            /* cap * tanh(x / cap) */
+    /* Index of the largest value, the first of equals, and the value; n when some value is NaN. All -Inf: 0. n > 0. */
+    size_t (*row_max)(const float *x, size_t n, float *top);
+    /* y = exp(x - top); the sum in f64, 16 lanes. */
+    double (*exp_sum)(float *y, const float *x, float top, size_t n);
     /* Sum of every 64-bit word of p[bytes], bytes a multiple of 8: the read-bandwidth probe of `bench`. */
     uint64_t (*read_probe)(const void *p, size_t bytes);
 } nb_kern;

@@ -35,5 +35,7 @@ void nb_gelu_erf_mul_avx2(float *y, const float *gate, const float *up, size_t n
 void nb_add_avx2(float *y, const float *x, size_t n);
 void nb_axpy_avx2(float *y, const float *x, float a, size_t n);
 void nb_softcap_avx2(float *x, float cap, size_t n);
+size_t nb_row_max_avx2(const float *x, size_t n, float *top);
+double nb_exp_sum_avx2(float *y, const float *x, float top, size_t n);
 
 #endif

@@ -11,5 +11,7 @@
 #define nb_add           nb_add_avx2
 #define nb_axpy          nb_axpy_avx2
 #define nb_softcap       nb_softcap_avx2
+#define nb_row_max       nb_row_max_avx2
+#define nb_exp_sum       nb_exp_sum_avx2
 
 #include "kern/misc_body.inc"

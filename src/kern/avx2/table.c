@@ -30,5 +30,7 @@ const nb_kern nb_kern_avx2 = {
     .add = nb_add_avx2,
     .axpy = nb_axpy_avx2,
     .softcap = nb_softcap_avx2,
+    .row_max = nb_row_max_avx2,
+    .exp_sum = nb_exp_sum_avx2,
     .read_probe = nb_read_probe_avx2,
 };

@@ -34,5 +34,7 @@ void nb_gelu_erf_mul_avx512vnni(float *y, const float *gate, const float *up, si
 void nb_add_avx512vnni(float *y, const float *x, size_t n);
 void nb_axpy_avx512vnni(float *y, const float *x, float a, size_t n);
 void nb_softcap_avx512vnni(float *x, float cap, size_t n);
+size_t nb_row_max_avx512vnni(const float *x, size_t n, float *top);
+double nb_exp_sum_avx512vnni(float *y, const float *x, float top, size_t n);
 
 #endif

@@ -11,5 +11,7 @@
 #define nb_add           nb_add_avx512vnni
 #define nb_axpy          nb_axpy_avx512vnni
 #define nb_softcap       nb_softcap_avx512vnni
+#define nb_row_max       nb_row_max_avx512vnni
+#define nb_exp_sum       nb_exp_sum_avx512vnni
 
 #include "kern/misc_body.inc"

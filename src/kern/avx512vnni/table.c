@@ -31,5 +31,7 @@ const nb_kern nb_kern_avx512vnni = {
     .add = nb_add_avx512vnni,
     .axpy = nb_axpy_avx512vnni,
     .softcap = nb_softcap_avx512vnni,
+    .row_max = nb_row_max_avx512vnni,
+    .exp_sum = nb_exp_sum_avx512vnni,
     .read_probe = nb_read_probe_avx512vnni,
 };

@@ -11,5 +11,7 @@
 #define nb_add           nb_add_scalar
 #define nb_axpy          nb_axpy_scalar
 #define nb_softcap       nb_softcap_scalar
+#define nb_row_max       nb_row_max_scalar
+#define nb_exp_sum       nb_exp_sum_scalar
 
 #include "kern/misc_body.inc"

@@ -38,5 +38,7 @@ void nb_gelu_erf_mul_scalar(float *y, const float *gate, const float *up, size_t
 void nb_add_scalar(float *y, const float *x, size_t n);
 void nb_axpy_scalar(float *y, const float *x, float a, size_t n);
 void nb_softcap_scalar(float *x, float cap, size_t n);
+size_t nb_row_max_scalar(const float *x, size_t n, float *top);
+double nb_exp_sum_scalar(float *y, const float *x, float top, size_t n);
 
 #endif

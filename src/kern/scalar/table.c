@@ -28,5 +28,7 @@ const nb_kern nb_kern_scalar = {
     .add = nb_add_scalar,
     .axpy = nb_axpy_scalar,
     .softcap = nb_softcap_scalar,
+    .row_max = nb_row_max_scalar,
+    .exp_sum = nb_exp_sum_scalar,
     .read_probe = nb_read_probe_scalar,
 };

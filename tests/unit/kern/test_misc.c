@@ -1,4 +1,5 @@
 /* test_misc.c - norms, rotations and activations: every table against scalar bit by bit, scalar against double. */
+#include "base/mem.h"
 #include "kern_test.h"
 
 #include "kern/expf.h"
@@ -78,6 +79,11 @@ static void do_axpy(const nb_kern *k, inputs *v)
 static void do_softcap(const nb_kern *k, inputs *v)
 {
     k->softcap(v->y, 3.0f, v->n);
+}
+
+static void do_exp_sum(const nb_kern *k, inputs *v)
+{
+    v->y[0] = (float)k->exp_sum(v->y, v->x, 0.5f, v->n); /* the sum takes the place of an element, to be compared too */
 }
 
 /* The formulas: element i, from the untouched inputs. *size: sum of absolute terms, to which the tolerance is relative. */
@@ -207,6 +213,16 @@ static double is_softcap(const inputs *v, size_t i, double *size)
     return y;
 }
 
+static double is_exp_sum(const inputs *v, size_t i, double *size)
+{
+    double y = exp((double)v->x[i] - 0.5);
+
+    for (size_t j = 1; i == 0 && j < v->n; j++)
+        y += exp((double)v->x[j] - 0.5);
+    *size = fabs(y) * (1 + 2 * fabs((double)v->x[i] - 0.5)); /* the subtraction is rounded */
+    return y;
+}
+
 static const struct {
     const char *label;
     void (*run)(const nb_kern *k, inputs *v);
@@ -227,6 +243,7 @@ static const struct {
     { "add", do_add, is_add, 1e-7, false },
     { "axpy", do_axpy, is_axpy, 1e-7, false },
     { "softcap", do_softcap, is_softcap, 4e-7, false },
+    { "exp and its sum", do_exp_sum, is_exp_sum, 4e-7, true },
 };
 
 enum { N_ROWS = sizeof rows / sizeof *rows };
@@ -332,12 +349,47 @@ static void test_bounds(void **state)
             k->add(y, x, n);
             k->axpy(y, x, 2, n);
             k->softcap(y, 5, n);
+            k->exp_sum(y, x, 1, n);
             guards_intact(y, bytes, k->name);
             guarded_free(y);
             free(x);
             free(w);
             free(half);
         }
+}
+
+/* The first of the largest, wherever it lies, and whether anything is NaN. */
+static void test_row_max(void **state)
+{
+    static float x[5000];
+
+    (void)state;
+    for (size_t t = 0; t < nb_kern_count(); t++) {
+        const nb_kern *k = table_here(t);
+        for (size_t n = 1; k && n <= NB_LEN(x); n += n < 70 ? 1 : 977)
+            for (uint64_t round = 0; round < 6; round++) {
+                size_t want = 0, got;
+                float top = 0;
+                random_fill(x, n, 31 * n + round);
+                for (size_t i = 0; i < n; i++) {
+                    x[i] = round < 3 ? rintf(x[i]) : x[i]; /* many equal ones */
+                    x[i] = round == 1 && i % 3 ? -INFINITY : x[i];
+                    want = x[i] > x[want] ? i : want;
+                }
+                got = k->row_max(x, n, &top);
+                if (got != want || !same_float(top, x[want]))
+                    fail_msg("%s: %zu values: largest at %zu, want %zu", k->name, n, got, want);
+                x[(n * 7 + round) % n] = NAN;
+                assert_int_equal(k->row_max(x, n, &top), n);
+            }
+        if (k) {
+            float top = 0;
+            for (size_t i = 0; i < 100; i++)
+                x[i] = -INFINITY;
+            assert_int_equal(k->row_max(x, 100, &top), 0);
+            assert_true(isinf(top));
+        }
+    }
 }
 
 static void test_nan_propagates(void **state)
@@ -404,8 +456,13 @@ static void test_no_scalar_in_disguise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formulas),       cmocka_unit_test(test_tables_agree), cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_nan_propagates), cmocka_unit_test(test_functions),    cmocka_unit_test(test_no_scalar_in_disguise),
+        cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_tables_agree),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_row_max),
+        cmocka_unit_test(test_nan_propagates),
+        cmocka_unit_test(test_functions),
+        cmocka_unit_test(test_no_scalar_in_disguise),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
