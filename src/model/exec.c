@@ -12,6 +12,16 @@ uint64_t nb_exec_bytes(const nb_exec *x)
     return x->ops->bytes(x);
 }
 
+void nb_exec_copy_page(nb_exec *x, uint32_t to, uint32_t from)
+{
+    x->ops->copy_page(x, to, from);
+}
+
+void nb_exec_fill_page(nb_exec *x, uint32_t page, uint8_t byte)
+{
+    x->ops->fill_page(x, page, byte);
+}
+
 void nb_exec_set_tap(nb_exec *x, nb_tap_fn *fn, void *user)
 {
     x->ops->set_tap(x, fn, user);

@@ -43,6 +43,9 @@ typedef struct nb_exec_opts {
 nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb_err *err);
 void nb_exec_close(nb_exec *x);
 uint64_t nb_exec_bytes(const nb_exec *x);
+/* The keys and values of one page, in all layers: copied from another page, or every byte set. Between steps only. */
+void nb_exec_copy_page(nb_exec *x, uint32_t to, uint32_t from);
+void nb_exec_fill_page(nb_exec *x, uint32_t page, uint8_t byte);
 
 /* What a tap sees. Rows are those of the batch (or of its current cut, row0 first). */
 typedef enum nb_tap_kind { NB_TAP_EMBED, NB_TAP_OP_IN, NB_TAP_LAYER, NB_TAP_FINAL } nb_tap_kind;
@@ -78,6 +81,8 @@ typedef struct nb_exec_ops {
     nb_status (*layers)(nb_exec *x, const nb_batch *b, float *h, size_t l0, size_t l1, nb_err *err);
     nb_status (*span)(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err);
     nb_status (*head)(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err);
+    void (*copy_page)(nb_exec *x, uint32_t to, uint32_t from);
+    void (*fill_page)(nb_exec *x, uint32_t page, uint8_t byte);
 } nb_exec_ops;
 struct nb_exec {
     const nb_exec_ops *ops;

@@ -151,6 +151,22 @@ static uint64_t cpu_bytes(const nb_exec *base)
            2 * ((1 + has_local(x)) * x->rope_cap + x->o.max_m) * x->half * sizeof(float);
 }
 
+static void cpu_copy_page(nb_exec *base, uint32_t to, uint32_t from)
+{
+    nb_xcpu *x = (nb_xcpu *)base;
+
+    for (size_t l = 0; l < x->kv_layers; l++)
+        memcpy(x->kv + l * x->layer_stride + to * x->page_stride, x->kv + l * x->layer_stride + from * x->page_stride, x->page_stride);
+}
+
+static void cpu_fill_page(nb_exec *base, uint32_t page, uint8_t byte)
+{
+    nb_xcpu *x = (nb_xcpu *)base;
+
+    for (size_t l = 0; l < x->kv_layers; l++)
+        memset(x->kv + l * x->layer_stride + page * x->page_stride, byte, x->page_stride);
+}
+
 static void cpu_set_tap(nb_exec *base, nb_tap_fn *fn, void *user)
 {
     nb_xcpu *x = (nb_xcpu *)base;
@@ -482,6 +498,8 @@ static const nb_exec_ops cpu_ops = {
     .layers = cpu_layers,
     .span = cpu_span,
     .head = cpu_head,
+    .copy_page = cpu_copy_page,
+    .fill_page = cpu_fill_page,
 };
 
 nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb_err *err)
