@@ -1,5 +1,6 @@
-/* cmd_template.c - `nibble template MODEL F.json`: messages to the exact prompt; `nibble template --template T.jinja V.json`:
- * any template with exactly these variables. Output is the prompt and nothing else. */
+/* cmd_template.c - `nibble template MODEL F.json`: messages to the exact prompt, or to its token ids;
+ * `nibble template --template T.jinja V.json`: any template with exactly these variables. Output is that and nothing else. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,9 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "io/io.h"
+#include "job/load.h"
 #include "text/chat.h"
+#include "text/tokenizer.h"
 
 #define INPUT_MOST ((size_t)64 << 20)
 
@@ -94,32 +97,56 @@ static nb_status render_template(const char *path, const char *vars_path, const 
     return rc;
 }
 
-/* The request as an object with these tools. */
-static nb_status add_tools(nb_json **request, const char *path, nb_err *err)
-{
-    nb_json *tools = NULL, *all;
-    nb_status rc = read_json(path, &tools, err);
+typedef struct options {
+    const char *path, *now_text, *tools, *kwargs;
+    bool tokens;
+    struct tm now_tm;
+    const struct tm *now; /* NULL: the real clock */
+} options;
 
-    if (rc != NB_OK)
-        return rc;
-    if (nb_json_typeof(*request) != NB_JOBJ) {
-        all = nb_json_new_obj();
-        if (!nb_json_set(all, "messages", *request)) {
-            nb_json_free(all);
-            *request = NULL;
-            nb_json_free(tools);
-            return nb_enomem(err, "the request");
-        }
+/* A request that is a list of messages becomes an object. */
+static nb_status make_object(nb_json **request, nb_err *err)
+{
+    nb_json *all;
+
+    if (nb_json_typeof(*request) == NB_JOBJ)
+        return NB_OK;
+    all = nb_json_new_obj();
+    if (nb_json_set(all, "messages", *request)) {
         *request = all;
+        return NB_OK;
     }
-    return nb_json_set(*request, "tools", tools) ? NB_OK : nb_enomem(err, "the request");
+    nb_json_free(all);
+    *request = NULL;
+    return nb_enomem(err, "the request");
 }
 
-static nb_status render_chat(const char *model, const char *request_path, const char *tools, const struct tm *now, nb_buf *out, nb_err *err)
+static nb_status read_request(const char *path, const options *o, nb_json **request, nb_err *err)
+{
+    nb_json *tools = NULL, *kwargs = NULL;
+    nb_status rc = read_json(path, request, err);
+
+    if (rc == NB_OK && (o->tools || o->kwargs))
+        rc = make_object(request, err);
+    if (rc == NB_OK && o->tools) {
+        rc = read_json(o->tools, &tools, err);
+        if (rc == NB_OK && !nb_json_set(*request, "tools", tools))
+            rc = nb_enomem(err, "the request");
+    }
+    if (rc == NB_OK && o->kwargs) {
+        rc = nb_json_parse(o->kwargs, strlen(o->kwargs), "json", 0, &kwargs, err);
+        if (rc == NB_OK)
+            rc = nb_chat_add_kwargs(*request, kwargs, err);
+        nb_err_at(err, "--kwargs", NULL);
+        nb_json_free(kwargs);
+    }
+    return rc;
+}
+
+/* What the model says of templates, without a vocabulary. */
+static nb_status open_chat(const char *model, nb_chat **chat, nb_err *err)
 {
     nb_hfdir *dir = NULL;
-    nb_chat *chat = NULL;
-    nb_json *request = NULL;
     const char *config = NULL, *jinja = NULL;
     size_t n_config = 0, n_jinja = 0;
     nb_status rc = nb_hfdir_open(model, &dir, err);
@@ -129,33 +156,82 @@ static nb_status render_chat(const char *model, const char *request_path, const 
     if (rc == NB_OK)
         rc = nb_hfdir_file(dir, "chat_template.jinja", &jinja, &n_jinja, err);
     if (rc == NB_OK)
-        rc = nb_chat_open(config, n_config, jinja, n_jinja, &chat, err);
+        rc = nb_chat_open(config, n_config, jinja, n_jinja, chat, err);
     nb_err_at(err, model, NULL);
-    if (rc == NB_OK)
-        rc = read_json(request_path, &request, err);
-    if (rc == NB_OK && tools)
-        rc = add_tools(&request, tools, err);
-    if (rc == NB_OK) {
-        rc = nb_chat_render(chat, request, true, now, out, err);
-        nb_err_at(err, model, NULL);
-    }
-    nb_json_free(request);
-    nb_chat_close(chat);
     nb_hfdir_close(dir);
     return rc;
 }
 
-static nb_status print(const nb_cli *cli, const nb_buf *out, nb_err *err)
+static nb_status render_chat(nb_loaded *l, const char *model, const char *request_path, const options *o, nb_buf *out, nb_ids *ids,
+                             nb_err *err)
+{
+    nb_json *request = NULL;
+    nb_status rc = o->tokens ? nb_load_text(l, model, err) : open_chat(model, &l->chat, err);
+
+    if (rc == NB_OK)
+        rc = read_request(request_path, o, &request, err);
+    if (rc == NB_OK) {
+        rc = nb_chat_render(l->chat, request, true, o->now, out, err);
+        if (rc == NB_OK && o->tokens) /* the template writes BOS itself */
+            rc = nb_tokenizer_encode(l->tok, out->p ? out->p : "", out->n, false, true, ids, err);
+        nb_err_at(err, model, NULL);
+    }
+    nb_json_free(request);
+    return rc;
+}
+
+/* Ids in a line; with -v one a line with its piece. */
+static void print_ids(const nb_cli *cli, const nb_tokenizer *t, const nb_ids *ids)
+{
+    char esc[NB_ESC_CAP];
+
+    for (size_t i = 0; i < ids->n; i++) {
+        size_t n = 0;
+        const char *s = nb_tokenizer_piece(t, ids->p[i], &n);
+        if (cli->verbose)
+            printf("%" PRId32 "\t%s\n", ids->p[i], s ? nb_esc(esc, sizeof esc, s, n) : "");
+        else
+            printf("%s%" PRId32, i ? " " : "", ids->p[i]);
+    }
+    if (!cli->verbose)
+        putchar('\n');
+}
+
+static bool add_ids(nb_json *o, const nb_tokenizer *t, const nb_ids *ids)
+{
+    nb_json *list = nb_json_new_arr(), *pieces = nb_json_new_arr();
+    bool ok = list && pieces;
+
+    for (size_t i = 0; ok && i < ids->n; i++) {
+        size_t n = 0;
+        const char *s = nb_tokenizer_piece(t, ids->p[i], &n);
+        ok = nb_json_push(list, nb_json_new_int(ids->p[i])) && nb_json_push(pieces, s ? nb_json_new_strn(s, n) : nb_json_new_null());
+    }
+    if (!ok) {
+        nb_json_free(list);
+        nb_json_free(pieces);
+        return false;
+    }
+    ok = nb_json_set(o, "ids", list);
+    return nb_json_set(o, "pieces", pieces) && ok;
+}
+
+/* ids NULL: the prompt alone. */
+static nb_status print(const nb_cli *cli, const nb_buf *out, const nb_tokenizer *t, const nb_ids *ids, nb_err *err)
 {
     nb_json *o;
 
+    if (!cli->json && ids) {
+        print_ids(cli, t, ids);
+        return NB_OK;
+    }
     if (!cli->json) {
         if (out->n && fwrite(out->p, 1, out->n, stdout) != out->n)
             return nb_fail(err, NB_EWRITE, "out.stdout", "", "standard output cannot be written");
         return NB_OK;
     }
     o = nb_json_new_obj();
-    if (!nb_json_set(o, "prompt", nb_json_new_strn(out->p ? out->p : "", out->n))) {
+    if (!nb_json_set(o, "prompt", nb_json_new_strn(out->p ? out->p : "", out->n)) || (ids && !add_ids(o, t, ids))) {
         nb_json_free(o);
         return nb_enomem(err, "the result");
     }
@@ -170,25 +246,30 @@ const nb_cmd nb_cmd_template;
 const nb_cmd nb_cmd_template = {
     .name = "template",
     .usage = "template MODEL F.json [options]\n       nibble template --template T.jinja [VARIABLES.json] [options]",
-    .brief = "messages to the exact prompt",
+    .brief = "messages to the exact prompt and its tokens",
     .help = "F.json is an array of messages, or an object with messages, tools, add_generation_prompt and any further\n"
             "variables; \"-\" is standard input. add_generation_prompt is true unless the object says otherwise. The request\n"
             "is adapted as in a chat: null content becomes \"\", text parts are joined, arguments given as text are parsed.\n"
             "With --template there is no model: the template gets exactly the variables of the file, unchanged.\n"
+            "--kwargs sets further variables, such as '{\"enable_thinking\": false}'.\n"
             "The prompt is printed byte for byte, without a newline at the end. What the template refuses goes to stderr,\n"
-            "exit code 4.\n",
+            "exit code 4. --tokens prints the prompt's token ids instead (-v: one a line with its piece); --json has both.\n",
     .run = run,
 };
 
 static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
 {
-    const char *args[3], *path = NULL, *now_text = NULL, *tools = NULL;
+    const char *args[3];
+    options o = { 0 };
     const nb_opt opts[] = {
-        { "--template", NB_OPT_STR, &path, 0, 0, "FILE", "render this template, no model" },
-        { "--tools", NB_OPT_STR, &tools, 0, 0, "FILE", "array of tools for the request" },
-        { "--now", NB_OPT_STR, &now_text, 0, 0, "TIME", "clock of the template: 'YYYY-MM-DD hh:mm:ss'" },
+        { "--template", NB_OPT_STR, &o.path, 0, 0, "FILE", "render this template, no model" },
+        { "--tools", NB_OPT_STR, &o.tools, 0, 0, "FILE", "array of tools for the request" },
+        { "--kwargs", NB_OPT_STR, &o.kwargs, 0, 0, "JSON", "object of further template variables" },
+        { "--tokens", NB_OPT_FLAG, &o.tokens, 0, 0, NULL, "token ids of the prompt" },
+        { "--now", NB_OPT_STR, &o.now_text, 0, 0, "TIME", "clock of the template: 'YYYY-MM-DD hh:mm:ss'" },
     };
-    struct tm now;
+    nb_loaded l = { 0 };
+    nb_ids ids = { 0 };
     nb_buf out = { 0 };
     size_t n = 0;
     bool help = false;
@@ -196,18 +277,21 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
 
     if (help)
         return NB_OK;
-    if (rc == NB_OK && now_text)
-        rc = parse_now(now_text, &now, err);
+    if (rc == NB_OK && o.now_text) {
+        rc = parse_now(o.now_text, &o.now_tm, err);
+        o.now = &o.now_tm;
+    }
     if (rc != NB_OK)
         return rc;
-    if (path ? n > 1 || tools : n != 2)
+    if (o.path ? n > 1 || o.tools || o.kwargs || o.tokens : n != 2)
         return nb_fail(err, NB_EARG, "arg.missing", "", "%s",
-                       path ? "--template takes one file of variables and no --tools"
-                            : "template takes MODEL and a JSON file with messages, or --template and a JSON file with variables");
-    rc = path ? render_template(path, n ? args[0] : NULL, now_text ? &now : NULL, &out, err)
-              : render_chat(args[0], args[1], tools, now_text ? &now : NULL, &out, err);
+                       o.path ? "--template takes one file of variables and no --tools, --kwargs or --tokens"
+                              : "template takes MODEL and a JSON file with messages, or --template and a JSON file with variables");
+    rc = o.path ? render_template(o.path, n ? args[0] : NULL, o.now, &out, err) : render_chat(&l, args[0], args[1], &o, &out, &ids, err);
     if (rc == NB_OK)
-        rc = print(cli, &out, err);
+        rc = print(cli, &out, l.tok, o.tokens ? &ids : NULL, err);
     nb_buf_clear(&out);
+    nb_ids_clear(&ids);
+    nb_load_close(&l);
     return rc;
 }

@@ -463,3 +463,39 @@ nb_status nb_chat_render(const nb_chat *c, const nb_json *request, bool gen_defa
     }
     return repeat_error(&first, err);
 }
+
+/* ---- extra variables ---- */
+
+static bool is_reserved(const char *key)
+{
+    static const char *const names[] = {
+        "messages", "tools", "documents", "chat_template", "tokenize", "add_generation_prompt", "continue_final_message"
+    };
+    const size_t n = strlen(key);
+
+    for (size_t i = 0; i < NB_LEN(names); i++) {
+        if (strcmp(key, names[i]) == 0)
+            return true;
+    }
+    return n >= 6 && strcmp(key + n - 6, "_token") == 0;
+}
+
+nb_status nb_chat_add_kwargs(nb_json *request, const nb_json *kwargs, nb_err *err)
+{
+    char esc[NB_ESC_CAP];
+
+    if (nb_json_is_null(kwargs))
+        return NB_OK;
+    if (nb_json_typeof(kwargs) != NB_JOBJ || nb_json_typeof(request) != NB_JOBJ)
+        return nb_fail(err, NB_EARG, "tmpl.request", "JT-14", "extra template variables are a JSON object of names and values");
+    for (size_t i = 0; i < nb_json_len(kwargs); i++) {
+        const char *key;
+        const nb_json *v = nb_json_member(kwargs, i, &key);
+        if (is_reserved(key))
+            return nb_fail(err, NB_EARG, "tmpl.reserved", "JT-14", "the template variable \"%s\" cannot be given this way",
+                           nb_esc(esc, sizeof esc, key, strlen(key)));
+        if (!nb_json_set(request, key, nb_json_copy(v)))
+            return nb_enomem(err, "the request");
+    }
+    return NB_OK;
+}

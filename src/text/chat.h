@@ -47,4 +47,10 @@ nb_status nb_chat_check(const nb_chat *c, nb_err *err); /* the first failure of 
  * NB_EARG "tmpl.request"; NB_EUNSUPPORTED "tmpl.none" without a template. */
 nb_status nb_chat_render(const nb_chat *c, const nb_json *request, bool gen_default, const struct tm *now, nb_buf *out, nb_err *err);
 
+/* Put extra template variables (chat_template_kwargs, an object; NULL or null: none) into a request that is an object,
+ * replacing what it has under these names. Names that the request's own fields or the model speak for are refused
+ * (hardening JT-14): messages, tools, documents, chat_template, tokenize, add_generation_prompt, continue_final_message
+ * and all that end in "_token". Errors: NB_EARG "tmpl.reserved", "tmpl.request"; NB_ENOMEM. */
+nb_status nb_chat_add_kwargs(nb_json *request, const nb_json *kwargs, nb_err *err);
+
 #endif

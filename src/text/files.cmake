@@ -1,5 +1,5 @@
 nb_floor(text
-  FILES utf8.c vocab.c norm.c onig.c pattern.c presplit.c tokjson.c tokmodel.c bpe.c unigram.c wordpiece.c trie.c charsmap.c base64.c added.c post.c decoder.c detok.c tokenizer.c
+  FILES utf8.c vocab.c norm.c onig.c pattern.c presplit.c tokjson.c tokmodel.c bpe.c bpe_encode.c unigram.c wordpiece.c trie.c charsmap.c base64.c added.c post.c decoder.c detok.c tokenizer.c
     toksource.c spmodel.c ranked.c
     jinja_lex.c jinja_tokens.c jinja_parse.c jinja_stmt.c jinja_value.c jinja_math.c jinja_text.c jinja_case.c jinja_format.c jinja_date.c jinja_attr.c
     jinja_eval.c jinja_exec.c

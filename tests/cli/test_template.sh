@@ -44,6 +44,23 @@ same "generation prompt by default" '<s>[user] Who?\n[assistant] She\n[assistant
 same "object with variables" '<s>[user] hi\n1.0' "$NIBBLE" template "$TMP/model" "$TMP/request.json"
 same "tools" '<s>[user] hi\n[{"name": "f", "n": 1}]1.0' "$NIBBLE" template "$TMP/model" "$TMP/request.json" --tools "$TMP/tools.json"
 
+same "kwargs" '<s>[user] Who?\n[assistant] She\n[assistant]y' "$NIBBLE" template "$TMP/model" "$TMP/chat.json" --kwargs '{"x":"y"}'
+same "kwargs over the object's own" '<s>[user] hi\nTrue' "$NIBBLE" template "$TMP/model" "$TMP/request.json" --kwargs '{"x":true,"unused":[1]}'
+same "kwargs and tools" '<s>[user] hi\n[{"name": "f", "n": 1}]2' \
+    "$NIBBLE" template "$TMP/model" "$TMP/request.json" --tools "$TMP/tools.json" --kwargs '{"x":2}'
+
+"$NIBBLE" template "$model" "$TMP/chat.json" >"$TMP/prompt"
+ids=$("$NIBBLE" tokenize "$model" --file "$TMP/prompt" --no-special)
+same "tokens" "$ids\n" "$NIBBLE" template "$model" "$TMP/chat.json" --tokens
+"$NIBBLE" tokenize "$model" --file "$TMP/prompt" --no-special -v >"$TMP/pieces"
+"$NIBBLE" template "$model" "$TMP/chat.json" --tokens -v | cmp - "$TMP/pieces"
+echo "ok tokens with pieces"
+"$NIBBLE" template "$model" "$TMP/chat.json" --tokens --json | tr -d ' \n' >"$TMP/out"
+for part in '"prompt":"<|begin_of_text|>Who?' "\"ids\":[$(echo "$ids" | tr ' ' ',')]" '"pieces":["<|begin_of_text|>"'; do
+    grep -qF "$part" "$TMP/out" || { echo "not ok tokens as JSON: $part"; cat "$TMP/out"; exit 1; }
+done
+echo "ok tokens as JSON"
+
 printf '{{ messages[0].content }}|{{ bos_token }}|{{ add_generation_prompt is defined }}|{{ n }}\n' >"$TMP/t.jinja"
 echo '{"messages":[{"content":null}],"n":123456789012345678901234567890}' >"$TMP/v.json"
 same "exactly these variables" 'None||False|123456789012345678901234567890' "$NIBBLE" template --template "$TMP/t.jinja" "$TMP/v.json"
@@ -70,3 +87,10 @@ refused "no messages" 2 "messages" "$NIBBLE" template "$TMP/model" "$TMP/empty.j
 mkdir "$TMP/bare"
 echo '{}' >"$TMP/bare/tokenizer_config.json"
 refused "no chat template" 5 "no chat template" "$NIBBLE" template "$TMP/bare" "$TMP/chat.json"
+for name in messages tools tokenize add_generation_prompt bos_token chat_template; do
+    refused "JT-14 --kwargs $name" 2 "tmpl.reserved" "$NIBBLE" template "$TMP/model" "$TMP/chat.json" --kwargs "{\"$name\":1}"
+done
+refused "JT-14 kwargs of another type" 2 "JSON object" "$NIBBLE" template "$TMP/model" "$TMP/chat.json" --kwargs '[1]'
+refused "kwargs that are no JSON" 4 "json.json: --kwargs" "$NIBBLE" template "$TMP/model" "$TMP/chat.json" --kwargs '{x'
+refused "kwargs without a model" 2 "no --tools, --kwargs" "$NIBBLE" template --template "$TMP/t.jinja" "$TMP/v.json" --kwargs '{}'
+refused "tokens without a tokenizer" 3 "tok.missing" "$NIBBLE" template "$TMP/model" "$TMP/chat.json" --tokens
