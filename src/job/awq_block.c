@@ -101,7 +101,9 @@ static nb_status take_buffers(nb_awq_block *b, const nb_block_need *z, size_t sp
 nb_status nb_awq_block_open(nb_awq_block **out, nb_model *m, nb_store *s, const nb_calib *c, const nb_awq_opts *o, nb_pool *pool,
                             const nb_host *host, nb_err *err)
 {
-    const nb_block_in in = { .model = m, .store = s, .calib = c, .pool = pool, .host = host, .replay_original = o->replay_original };
+    const nb_block_in in = {
+        .model = m, .store = s, .calib = c, .pool = pool, .host = host, .replay_original = o->replay_original, .all_experts = o->all_experts
+    };
     const nb_plan *plan = nb_model_plan(m);
     nb_awq_block *b = nb_calloc(1, sizeof *b);
     nb_scale_group g[NB_MAX_GROUPS];
@@ -159,26 +161,46 @@ nb_status nb_awq_block_capture(nb_awq_block *b, size_t layer, nb_err *err)
 /* ---- final weights ---- */
 
 /* A member of a group that failed its search is rounded plainly, without clipping (spec quantizers 3.9). */
-static bool clips(const nb_awq_block *b, nb_role role)
+static bool clips(const nb_awq_block *b, nb_mod role)
 {
     for (size_t i = 0; i < b->n_groups; i++)
         for (size_t j = 0; j < b->groups[i].g.n_roles; j++)
             if (b->groups[i].g.roles[j] == role && (b->groups[i].state == NB_FOLD_NO_LOSS || b->groups[i].state == NB_FOLD_CHANGES))
                 return false;
-    return b->o.clip > 0 && nb_role_clips(role);
+    return b->o.clip > 0 && nb_role_clips(nb_mod_role(role)) && nb_block_input(&b->base, role)->n_sample > 0;
 }
 
-nb_status nb_awq_block_take(nb_awq_block *b, nb_role role, float **w, double *before, nb_err *err)
+/* The inputs of an expert, both at once, while its weights are still unrounded. */
+static nb_status find_inputs(nb_awq_block *b, nb_mod mod, nb_err *err)
+{
+    const uint32_t e = nb_mod_expert(mod);
+    nb_status rc = NB_OK;
+
+    if (e == NB_NO_EXPERT || nb_mod_role(mod) == NB_ROLE_DOWN || nb_mod_role(mod) == NB_ROLE_UP)
+        return NB_OK;
+    for (int which = 0; which < 2 && rc == NB_OK; which++)
+        rc = nb_block_expert(&b->base, e, which, NULL, false, err);
+    return rc;
+}
+
+size_t nb_awq_block_tokens(const nb_awq_block *b, nb_mod mod)
+{
+    return nb_block_input(&b->base, mod)->tokens;
+}
+
+nb_status nb_awq_block_take(nb_awq_block *b, nb_mod role, float **w, double *before, nb_err *err)
 {
     const nb_awq_group *g = nb_awq_block_group_of(b, role);
-    const nb_input *in = nb_capture_of(&b->base.cap, nb_plan_op_of(b->base.plan, role));
+    const nb_input *in = nb_block_input(&b->base, role);
     nb_grid grid;
     size_t n, k;
-    nb_status rc = nb_block_read(&b->base, role, b->base.w, err);
+    nb_status rc = find_inputs(b, role, err);
 
+    if (rc == NB_OK)
+        rc = nb_block_read(&b->base, role, b->base.w, err);
     if (rc != NB_OK)
         return rc;
-    nb_plan_linear_size(b->base.plan, role, &n, &k);
+    nb_mod_size(b->base.plan, role, &n, &k);
     grid = nb_awq_grid(&b->o, k);
     nb_rtn_pseudo(b->base.pool, &grid, b->base.w, NULL, n, k, b->base.tmp);
     rc = nb_block_error(&b->base, role, b->base.w, b->base.tmp, before, err);
@@ -186,13 +208,13 @@ nb_status nb_awq_block_take(nb_awq_block *b, nb_role role, float **w, double *be
         return rc;
     nb_awq_fold_weights(b, role, b->base.w, false);
     if (clips(b, role))
-        rc = nb_awq_clip(b->base.pool, &grid, b->base.w, n, k, in->sample, in->k, b->base.cap.n_sample, g ? g->s : NULL, b->o.clip, NULL,
-                         NULL, err);
+        rc =
+            nb_awq_clip(b->base.pool, &grid, b->base.w, n, k, in->sample, in->k, in->n_sample, g ? g->s : NULL, b->o.clip, NULL, NULL, err);
     *w = b->base.w;
     return rc;
 }
 
-nb_status nb_awq_block_put(nb_awq_block *b, nb_role role, float *w, double *after, nb_err *err)
+nb_status nb_awq_block_put(nb_awq_block *b, nb_mod role, float *w, double *after, nb_err *err)
 {
     nb_status rc = nb_model_set_linear(b->base.model, b->base.layer, role, w, err);
 

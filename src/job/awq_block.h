@@ -23,6 +23,8 @@ typedef struct nb_awq_opts {
     bool sym, plain;
     unsigned clip;        /* candidates of the clip search, 0: none */
     bool replay_original; /* next block sees the outputs of unquantized ones */
+    bool all_experts;
+    size_t least_tokens; /* experts that fewer tokens reach are rounded plainly */
     nb_dtype scale_dtype;
     nb_dtype norm_dtype; /* folded norms are stored in this type            */
 } nb_awq_opts;
@@ -41,6 +43,9 @@ typedef struct nb_awq_group {
 
 typedef struct nb_awq_block nb_awq_block;
 
+/* Calibration tokens that reached a linear, as of its take. */
+size_t nb_awq_block_tokens(const nb_awq_block *b, nb_mod mod);
+
 /* The grid of a linear with k inputs. */
 nb_grid nb_awq_grid(const nb_awq_opts *o, size_t k);
 /* What a block will take besides the packed weights; for the plan. */
@@ -58,14 +63,14 @@ nb_status nb_awq_block_search(nb_awq_block *b, nb_err *err);
 /* Fold all groups that are on; drop those whose fold changes the block's output by more than 1e-3 of its largest value. */
 nb_status nb_awq_block_fold(nb_awq_block *b, nb_err *err);
 size_t nb_awq_block_groups(const nb_awq_block *b, const nb_awq_group **groups);
-/* The group that scales the inputs of `role`; NULL when none is on for it. */
-const nb_awq_group *nb_awq_block_group_of(const nb_awq_block *b, nb_role role);
+/* The group that scales the inputs of `mod`; NULL when none is on for it. */
+const nb_awq_group *nb_awq_block_group_of(const nb_awq_block *b, nb_mod mod);
 
 /* Weights of one linear, folded and clipped: w[n][k], owned by b until the next take. *before: relative output error of
  * plain rounding of the original weights. */
-nb_status nb_awq_block_take(nb_awq_block *b, nb_role role, float **w, double *before, nb_err *err);
+nb_status nb_awq_block_take(nb_awq_block *b, nb_mod mod, float **w, double *before, nb_err *err);
 /* Its dequantized values w[n][k] (changed on return) go into the model. *after: relative output error against the original. */
-nb_status nb_awq_block_put(nb_awq_block *b, nb_role role, float *w, double *after, nb_err *err);
+nb_status nb_awq_block_put(nb_awq_block *b, nb_mod mod, float *w, double *after, nb_err *err);
 
 /* Outputs of the block as quantized become the next inputs (or those of the original block), then unbind. */
 nb_status nb_awq_block_replay(nb_awq_block *b, nb_err *err);

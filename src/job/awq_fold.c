@@ -25,7 +25,7 @@ static void fold_norm(const nb_awq_block *b, nb_awq_group *g)
     }
 }
 
-const nb_awq_group *nb_awq_block_group_of(const nb_awq_block *b, nb_role role)
+const nb_awq_group *nb_awq_block_group_of(const nb_awq_block *b, nb_mod role)
 {
     for (size_t i = 0; i < b->n_groups; i++)
         for (size_t j = 0; j < b->groups[i].g.n_roles; j++)
@@ -35,12 +35,12 @@ const nb_awq_group *nb_awq_block_group_of(const nb_awq_block *b, nb_role role)
 }
 
 /* w *= scales of its inputs, rows /= scales of the group it precedes; or the other way round. */
-void nb_awq_fold_weights(const nb_awq_block *b, nb_role role, float *w, bool undo)
+void nb_awq_fold_weights(const nb_awq_block *b, nb_mod role, float *w, bool undo)
 {
     const nb_awq_group *g = nb_awq_block_group_of(b, role);
     size_t n, k;
 
-    nb_plan_linear_size(b->base.plan, role, &n, &k);
+    nb_mod_size(b->base.plan, role, &n, &k);
     for (size_t r = 0; g && r < n; r++)
         for (size_t i = 0; i < k; i++)
             w[r * k + i] = undo ? w[r * k + i] / g->s[i] : w[r * k + i] * g->s[i];
@@ -60,7 +60,8 @@ static nb_status apply_fold(nb_awq_block *b, float *const *plain_norm, nb_err *e
     nb_status rc = NB_OK;
 
     for (int r = 0; rc == NB_OK && r < NB_ROLE_COUNT; r++) {
-        if (!b->base.plan->has_role[r])
+        const size_t op = nb_plan_op_of(b->base.plan, (nb_role)r);
+        if (op == b->base.plan->n_ops || !nb_plan_runs(b->base.plan, &b->base.plan->ops[op], b->base.layer))
             continue;
         rc = nb_block_read(&b->base, (nb_role)r, b->base.w, err);
         if (rc != NB_OK)

@@ -18,6 +18,6 @@ struct nb_awq_block {
 };
 
 /* w *= scales of its inputs, rows /= scales of the group it precedes; or the other way round. */
-void nb_awq_fold_weights(const nb_awq_block *b, nb_role role, float *w, bool undo);
+void nb_awq_fold_weights(const nb_awq_block *b, nb_mod mod, float *w, bool undo);
 
 #endif

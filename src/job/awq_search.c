@@ -186,6 +186,10 @@ nb_status nb_awq_block_search(nb_awq_block *b, nb_err *err)
 
     for (size_t i = 0; rc == NB_OK && i < b->n_groups; i++) {
         const double t0 = nb_now();
+        if (!nb_plan_runs(b->base.plan, &b->base.plan->ops[b->groups[i].g.op], b->base.layer)) {
+            b->groups[i].state = NB_FOLD_NO_LOSS;
+            continue;
+        }
         rc = search_group(b, &b->groups[i], err);
         b->groups[i].seconds = nb_now() - t0;
     }

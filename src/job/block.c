@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "solve/solve_awq.h"
 #include "solve/solve_rtn.h"
 
 /* ---- sizes ---- */
@@ -20,6 +21,13 @@ void nb_block_sizes(const nb_plan *p, size_t rows, size_t len, nb_block_need *ne
             nb_plan_linear_size(p, (nb_role)r, &n, &k);
             need->linear = n * k > need->linear ? n * k : need->linear;
         }
+    for (size_t op = 0; op < p->n_ops; op++)
+        if (p->ops[op].kind == NB_OP_MOE) {
+            const size_t ff = p->cfg->moe.ff > p->cfg->moe.shared_ff ? p->cfg->moe.ff : p->cfg->moe.shared_ff, d = p->cfg->d_model;
+            need->full[op] = true;
+            need->expert_k = ff > d ? ff : d;
+            need->linear = 2 * ff * d > need->linear ? 2 * ff * d : need->linear;
+        }
     need->w = need->linear;
 }
 
@@ -31,6 +39,8 @@ nb_block_cost nb_block_bytes(const nb_plan *p, const nb_block_need *need, size_t
     c.bytes = nb_capture_bytes(p, rows * len, need->chunk, need->full, need->gram, &c.spill);
     c.bytes += 4 * (need->chunk * d + need->w + need->linear) - c.spill;
     c.spill += 4 * tokens * d * (replay_original ? 2 : 1);
+    if (need->expert_k)
+        c.bytes += 4 * tokens + 8 * (uint64_t)need->expert_k * (NB_BLOCK_EXEC_ROWS + NB_BLOCK_SAMPLE + 2);
     for (int i = 0; i < NB_SLOT_COUNT; i++) /* rows inside the executor, keys and values of a chunk */
         c.bytes += 4 * (uint64_t)p->slot_width[i] * (i == NB_SLOT_QKV ? NB_BLOCK_EXEC_ROWS + need->chunk : NB_BLOCK_EXEC_ROWS);
     return c;
@@ -70,6 +80,24 @@ static nb_status embed_chunk(void *user, const nb_batch *batch, size_t at, nb_er
     return nb_exec_embed(b->exec, batch, b->h + at * b->d, err);
 }
 
+/* What the inputs of one expert at a time need. */
+static nb_status open_experts(nb_block *b, const nb_block_need *need, nb_err *err)
+{
+    const size_t k = need->expert_k;
+    bool ok = k > 0;
+
+    if (!ok)
+        return NB_OK;
+    b->taken = nb_alloc_array(b->tokens, sizeof *b->taken);
+    b->act = nb_alloc_array(NB_BLOCK_EXEC_ROWS, 2 * k * sizeof *b->act);
+    for (int i = 0; i < 2; i++) {
+        b->expert[i].xsum = nb_alloc_array(k, sizeof *b->expert[i].xsum);
+        b->expert[i].sample = nb_alloc_array(NB_BLOCK_SAMPLE, k * sizeof *b->expert[i].sample);
+        ok = ok && b->expert[i].xsum && b->expert[i].sample;
+    }
+    return ok && b->taken && b->act ? NB_OK : nb_enomem(err, "calibration activations; fewer rows need less (--calib-rows)");
+}
+
 nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need *need, nb_err *err)
 {
     static const char activations[] = "calibration activations; fewer rows need less (--calib-rows)";
@@ -83,6 +111,7 @@ nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need 
     b->calib = in->calib;
     b->pool = in->pool;
     b->host = in->host;
+    b->all_experts = in->all_experts;
     b->d = b->plan->cfg->d_model;
     b->tokens = in->calib->rows * in->calib->len;
     b->run = nb_alloc_array(need->chunk, b->d * sizeof *b->run);
@@ -96,6 +125,8 @@ nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need 
         rc = nb_spill_open(&b->h_next_mem, in->calib->spill, b->tokens, b->d, activations, err);
     b->h = b->h_mem.p;
     b->h_next = b->h_next_mem.p;
+    if (rc == NB_OK)
+        rc = open_experts(b, need, err);
     if (rc == NB_OK)
         rc = nb_rows_init(&b->rows, in->calib->len, need->chunk_rows, err);
     if (rc == NB_OK)
@@ -117,6 +148,13 @@ void nb_block_clear(nb_block *b)
     nb_exec_close(b->exec);
     nb_capture_clear(&b->cap);
     nb_rows_clear(&b->rows);
+    for (int i = 0; i < 2; i++) {
+        nb_free(b->expert[i].xsum);
+        nb_free(b->expert[i].sample);
+        nb_gram_clear(&b->expert[i].gram);
+    }
+    nb_free(b->taken);
+    nb_free(b->act);
     nb_spill_close(&b->h_mem);
     nb_spill_close(&b->h_next_mem);
     nb_free(b->run);
@@ -164,6 +202,7 @@ static nb_status span_chunk(void *user, const nb_batch *batch, size_t at, nb_err
     nb_input *in = nb_capture_at(&b->cap, b->cap.only);
     nb_status rc = nb_exec_span(b->exec, batch, b->layer, 0, in->op, b->h + at * b->d, in->chunk, err);
 
+    in->in_chunk = batch->m;
     return rc == NB_OK ? nb_capture_add(&b->cap, b->pool, batch->m, err) : rc;
 }
 
@@ -173,47 +212,111 @@ nb_status nb_block_capture_op(nb_block *b, size_t op, nb_err *err)
     const nb_slot slot = p->ops[op].in;
 
     b->cap.only = op;
-    if (op == 0 || p->ops[0].in != NB_SLOT_X || p->ops[op - 1].out != slot || p->slot_len[slot] != nb_capture_of(&b->cap, op)->k ||
-        (b->h_next && !b->captured))
+    if (op == 0 || p->ops[op].kind == NB_OP_MOE || p->ops[0].in != NB_SLOT_X || p->ops[op - 1].out != slot ||
+        p->slot_len[slot] != nb_capture_of(&b->cap, op)->k || (b->h_next && !b->captured))
         return nb_block_capture(b, err);
     nb_capture_reset(&b->cap);
     return nb_block_each(b, b->calib->rows, span_chunk, b, err);
 }
 
-/* ---- weights ---- */
+/* ---- experts ---- */
 
-nb_status nb_read_linear(nb_store *s, const nb_plan *p, size_t layer, nb_role role, float *w, nb_err *err)
+/* Its tokens, in order. The shared one sees all. */
+static size_t tokens_of(nb_block *b, const nb_input *in, size_t e)
 {
-    char name[256];
-    const nb_tensor *t;
-    size_t n, k;
-    nb_status rc;
+    const bool all = b->all_experts || e >= b->plan->cfg->moe.n_experts;
+    size_t n = 0;
 
-    nb_plan_linear(p, layer, role, name, sizeof name - 8);
-    strcat(name, ".weight");
-    nb_plan_linear_size(p, role, &n, &k);
-    t = nb_store_find(s, name);
-    if (!t)
-        return nb_fail(err, NB_EINTERNAL, "internal", "", "tensor \"%s\" disappeared", name);
-    rc = nb_store_read_f32(s, t, 0, (uint64_t)n * k, w, err);
-    if (rc == NB_OK)
-        rc = nb_rtn_finite(w, n * k, err);
-    nb_err_at(err, t->file, name);
+    for (size_t t = 0; t < in->tokens; t++) {
+        bool mine = all;
+        for (size_t i = 0; i < in->n_chosen && !mine; i++)
+            mine = in->chosen[t * in->n_chosen + i] == e;
+        if (mine)
+            b->taken[n++] = (uint32_t)t;
+    }
+    return n;
+}
+
+static nb_status reset_expert(nb_input *x, size_t op, size_t k, size_t n, bool gram, nb_err *err)
+{
+    x->op = op;
+    x->k = k;
+    x->tokens = n;
+    x->n_sample = 0;
+    memset(x->xsum, 0, k * sizeof *x->xsum);
+    nb_gram_clear(&x->gram);
+    return gram ? nb_gram_init(&x->gram, k, err) : NB_OK;
+}
+
+nb_status nb_block_expert(nb_block *b, size_t e, int which, const float *s, bool gram, nb_err *err)
+{
+    const nb_moe_cfg *c = &b->plan->cfg->moe;
+    const size_t op = nb_mod_op(b->plan, nb_mod_in_expert(e, NB_ROLE_DOWN)), k = which == 0         ? b->d
+                                                                                 : e < c->n_experts ? c->ff
+                                                                                                    : c->shared_ff;
+    const nb_input *in = nb_capture_of(&b->cap, op);
+    nb_input *x = &b->expert[which];
+    float *rows = b->act, *act = b->act + NB_BLOCK_EXEC_ROWS * b->d;
+    const size_t n = in ? tokens_of(b, in, e) : 0, stride = (n + NB_BLOCK_SAMPLE - 1) / NB_BLOCK_SAMPLE;
+    nb_status rc = reset_expert(x, op, k, n, gram, err);
+
+    for (size_t t = 0; rc == NB_OK && t < n; t += NB_BLOCK_EXEC_ROWS) {
+        const size_t m = n - t < NB_BLOCK_EXEC_ROWS ? n - t : NB_BLOCK_EXEC_ROWS;
+        const float *v = which == 0 ? rows : act;
+
+        for (size_t r = 0; r < m; r++) {
+            const float *from = in->full + b->taken[t + r] * b->d;
+            for (size_t i = 0; i < b->d; i++)
+                rows[r * b->d + i] = s ? from[i] / s[i] : from[i];
+        }
+        if (which == 1)
+            rc = nb_exec_ffn(b->exec, b->layer, e, rows, m, act, err);
+        if (rc == NB_OK)
+            nb_awq_xsum(b->pool, v, k, m, k, x->xsum);
+        for (size_t r = 0; rc == NB_OK && r < m; r++)
+            if ((t + r) % stride == 0)
+                memcpy(x->sample + x->n_sample++ * k, v + r * k, k * sizeof *v);
+        if (rc == NB_OK && gram)
+            rc = nb_gram_add(&x->gram, b->pool, v, k, m, err);
+    }
     return rc;
 }
 
-nb_status nb_block_read(nb_block *b, nb_role role, float *w, nb_err *err)
+const nb_input *nb_block_input(const nb_block *b, nb_mod mod)
 {
-    return nb_read_linear(b->store, b->plan, b->layer, role, w, err);
+    if (nb_mod_expert(mod) != NB_NO_EXPERT)
+        return &b->expert[nb_mod_role(mod) == NB_ROLE_DOWN];
+    return nb_capture_of(&b->cap, nb_mod_op(b->plan, mod));
 }
 
-nb_status nb_block_error(nb_block *b, nb_role role, const float *w, const float *v, double *e, nb_err *err)
+/* ---- weights ---- */
+
+nb_status nb_read_linear(nb_store *s, const nb_plan *p, size_t layer, nb_mod mod, float *w, nb_err *err)
 {
-    const nb_input *in = nb_capture_of(&b->cap, nb_plan_op_of(b->plan, role));
+    nb_stored at;
+    nb_status rc = nb_stored_find(p, s, layer, mod, &at, err);
+
+    if (rc != NB_OK)
+        return rc;
+    rc = nb_stored_read(p, s, layer, mod, w, err);
+    if (rc == NB_OK)
+        rc = nb_rtn_finite(w, at.n * at.k, err);
+    nb_err_at(err, at.w->file, at.w->name);
+    return rc;
+}
+
+nb_status nb_block_read(nb_block *b, nb_mod mod, float *w, nb_err *err)
+{
+    return nb_read_linear(b->store, b->plan, b->layer, mod, w, err);
+}
+
+nb_status nb_block_error(nb_block *b, nb_mod mod, const float *w, const float *v, double *e, nb_err *err)
+{
+    const nb_input *in = nb_block_input(b, mod);
     size_t n, k;
 
-    nb_plan_linear_size(b->plan, role, &n, &k);
-    return nb_output_error(b->pool, w, v, n, k, in->sample, in->k, b->cap.n_sample, e, err);
+    nb_mod_size(b->plan, mod, &n, &k);
+    return nb_output_error(b->pool, w, v, n, k, in->n_sample ? in->sample : NULL, in->k, in->n_sample, e, err);
 }
 
 /* ---- replay ---- */

@@ -1,5 +1,5 @@
 /* block.h - one decoder block under quantization: calibration rows in, inputs of its linears captured, weights read and
- * replaced, the block run again for the next one. What AWQ and GPTQ share; each embeds the struct.
+ * replaced, the block run again for the next one. Experts see the tokens that the router sends them, or all. What AWQ and GPTQ share; each embeds the struct.
  *
  * The model is lazily bound and f32; it, the store and the calibration rows must outlive the block. One owner; work is split
  * inside by the pool. Source: spec quantizers 2, 3.8. */
@@ -13,9 +13,10 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "job/calib.h"
+#include "job/qmods.h"
 #include "model/exec.h"
 
-enum { NB_BLOCK_CHUNK = 2048, NB_BLOCK_EXEC_ROWS = 512, NB_BLOCK_MAX_OPS = 64 };
+enum { NB_BLOCK_CHUNK = 2048, NB_BLOCK_EXEC_ROWS = 512, NB_BLOCK_MAX_OPS = 64, NB_BLOCK_SAMPLE = 512 };
 
 /* What to take from where. */
 typedef struct nb_block_in {
@@ -25,12 +26,14 @@ typedef struct nb_block_in {
     nb_pool *pool;
     const nb_host *host;
     bool replay_original; /* the next block sees the outputs of the unquantized one */
+    bool all_experts;     /* every expert is calibrated with all tokens, whatever the router says */
 } nb_block_in;
 
 /* Sizes that follow from the plan, and what to keep of each LINEAR op besides its sums and samples. */
 typedef struct nb_block_need {
     size_t chunk_rows, chunk; /* rows and tokens that run at once */
     size_t linear;            /* weights of the largest linear    */
+    size_t expert_k;          /* most inputs of a linear of an expert; 0: there are none */
     size_t w;                 /* floats of the buffer w, at least linear */
     bool full[NB_BLOCK_MAX_OPS], gram[NB_BLOCK_MAX_OPS];
 } nb_block_need;
@@ -46,8 +49,12 @@ typedef struct nb_block {
     nb_rows rows;
     nb_capture cap;
     size_t layer, d, tokens;
-    bool captured;     /* since bind */
-    float *h, *h_next; /* [tokens][d]; h_next only with replay_original */
+    bool captured; /* since bind */
+    bool all_experts;
+    nb_input expert[2]; /* of the expert asked for last: what gate and up read, what down reads */
+    uint32_t *taken;    /* [tokens] its tokens */
+    float *act;         /* [NB_BLOCK_EXEC_ROWS][2 * expert_k] */
+    float *h, *h_next;  /* [tokens][d]; h_next only with replay_original */
     nb_spill h_mem, h_next_mem;
     float *run;     /* [chunk][d] outputs of a chunk                 */
     float *w, *tmp; /* weights: need->w floats; one linear           */
@@ -82,15 +89,22 @@ nb_status nb_block_capture(nb_block *b, nb_err *err);
 /* The same for the input of one LINEAR op alone; the ops behind it do not run where the plan allows that. */
 nb_status nb_block_capture_op(nb_block *b, size_t op, nb_err *err);
 
+/* Inputs of an expert, from the captured ones of its op: which 0, what gate and up read; 1, what down reads, through gate and up
+ * as they are now. The captured inputs are divided by s[d] first unless s is NULL. With gram also their second moments. No
+ * tokens: zeros. Keeps what it finds in b->expert[which]. */
+nb_status nb_block_expert(nb_block *b, size_t e, int which, const float *s, bool gram, nb_err *err);
+/* What one linear reads: its op's inputs, or those of its expert as nb_block_expert found them last. */
+const nb_input *nb_block_input(const nb_block *b, nb_mod mod);
+
 /* Original weights of one linear as f32 into w[n][k]; NaN and Inf are refused here (NU-01). */
-nb_status nb_block_read(nb_block *b, nb_role role, float *w, nb_err *err);
-/* Relative output error of v against w on the sampled inputs of the op that holds `role`. */
-nb_status nb_block_error(nb_block *b, nb_role role, const float *w, const float *v, double *e, nb_err *err);
+nb_status nb_block_read(nb_block *b, nb_mod mod, float *w, nb_err *err);
+/* Relative output error of v against w on the sampled inputs of the linear. */
+nb_status nb_block_error(nb_block *b, nb_mod mod, const float *w, const float *v, double *e, nb_err *err);
 
 /* Outputs of the block as it is now (or those of the original block) become the next inputs; unbind. */
 nb_status nb_block_replay(nb_block *b, nb_err *err);
 
 /* Read the f32 weights of any layer without a block. */
-nb_status nb_read_linear(nb_store *s, const nb_plan *p, size_t layer, nb_role role, float *w, nb_err *err);
+nb_status nb_read_linear(nb_store *s, const nb_plan *p, size_t layer, nb_mod mod, float *w, nb_err *err);
 
 #endif

@@ -206,11 +206,15 @@ nb_batch nb_rows_batch(const nb_rows *r, const int32_t *ids, size_t rows)
 
 /* ---- captured inputs ---- */
 
-/* Inputs of LINEAR op `op`. */
+/* Inputs of op `op`; 0: not one whose inputs are kept. */
 static size_t op_inputs(const nb_plan *p, size_t op)
 {
     size_t n, k;
 
+    if (p->ops[op].kind == NB_OP_MOE)
+        return p->cfg->d_model;
+    if (p->ops[op].kind != NB_OP_LINEAR)
+        return 0;
     nb_plan_linear_size(p, p->ops[op].roles[0], &n, &k);
     return k;
 }
@@ -227,13 +231,13 @@ uint64_t nb_capture_bytes(const nb_plan *p, size_t tokens, size_t chunk_tokens, 
 
     *spill = 0;
 
-    for (size_t op = 0; op < p->n_ops; op++)
-        if (p->ops[op].kind == NB_OP_LINEAR) {
-            const uint64_t k = op_inputs(p, op);
-            sum += k * (8 + 4 * (uint64_t)(n_sample + chunk_tokens));
-            *spill += full[op] ? 4 * k * tokens : 0;
-            sum += gram[op] ? 8 * k * k : 0;
-        }
+    for (size_t op = 0; op < p->n_ops; op++) {
+        const uint64_t k = op_inputs(p, op);
+        sum += k ? k * (8 + 4 * (uint64_t)(n_sample + chunk_tokens)) : 0;
+        *spill += full[op] ? 4 * k * tokens : 0;
+        sum += gram[op] ? 8 * k * k : 0;
+        sum += p->ops[op].kind == NB_OP_MOE ? 4 * (uint64_t)tokens * p->cfg->moe.n_active : 0;
+    }
     return sum + *spill;
 }
 
@@ -252,15 +256,17 @@ nb_status nb_capture_init(nb_capture *c, const nb_plan *p, size_t tokens, size_t
     for (size_t op = 0; rc == NB_OK && op < p->n_ops && c->n_in < NB_LEN(c->in); op++) {
         nb_input *in = &c->in[c->n_in];
 
-        if (p->ops[op].kind != NB_OP_LINEAR)
+        if (op_inputs(p, op) == 0)
             continue;
         c->n_in++;
         in->op = op;
         in->k = op_inputs(p, op);
+        in->n_chosen = p->ops[op].kind == NB_OP_MOE ? p->cfg->moe.n_active : 0;
+        in->chosen = in->n_chosen ? nb_alloc_array(tokens, in->n_chosen * sizeof *in->chosen) : NULL;
         in->xsum = nb_calloc(in->k, sizeof *in->xsum);
         in->sample = nb_alloc_array(c->n_sample, in->k * sizeof *in->sample);
         in->chunk = nb_alloc_array(chunk_tokens, in->k * sizeof *in->chunk);
-        if (!in->xsum || !in->sample || !in->chunk)
+        if (!in->xsum || !in->sample || !in->chunk || (in->n_chosen && !in->chosen))
             rc = nb_enomem(err, "captured inputs; fewer calibration rows need less (--calib-rows)");
         if (rc == NB_OK && full[op])
             rc =
@@ -281,6 +287,7 @@ void nb_capture_clear(nb_capture *c)
         nb_free(c->in[i].sample);
         nb_spill_close(&c->in[i].full_mem);
         nb_free(c->in[i].chunk);
+        nb_free(c->in[i].chosen);
         nb_gram_clear(&c->in[i].gram);
     }
     memset(c, 0, sizeof *c);
@@ -295,6 +302,7 @@ void nb_capture_reset(nb_capture *c)
         if (in->gram.sum)
             memset(in->gram.sum, 0, in->k * in->k * sizeof *in->gram.sum);
         in->gram.tokens = 0;
+        in->tokens = in->n_sample = in->in_chunk = 0;
     }
 }
 
@@ -316,6 +324,9 @@ void nb_capture_tap(void *capture, const nb_tap *t)
             continue;
         for (size_t r = 0; r < t->m && t->row0 + r < c->chunk_tokens; r++)
             memcpy(in->chunk + (t->row0 + r) * in->k, t->x + r * t->ld, in->k * sizeof *in->chunk);
+        for (size_t r = 0; r < t->m && in->chosen && c->done + t->row0 + r < c->tokens; r++)
+            memcpy(in->chosen + (c->done + t->row0 + r) * in->n_chosen, t->chosen + r * in->n_chosen, in->n_chosen * sizeof *in->chosen);
+        in->in_chunk = t->row0 + t->m;
         return;
     }
 }
@@ -326,8 +337,11 @@ nb_status nb_capture_add(nb_capture *c, nb_pool *pool, size_t m, nb_err *err)
         nb_input *in = &c->in[i];
         nb_status rc;
 
-        if (c->only != SIZE_MAX && in->op != c->only)
+        if ((c->only != SIZE_MAX && in->op != c->only) || in->in_chunk == 0)
             continue;
+        in->in_chunk = 0;
+        in->tokens += m;
+        in->n_sample = (in->tokens + c->stride - 1) / c->stride;
         nb_awq_xsum(pool, in->chunk, in->k, m, in->k, in->xsum);
         for (size_t r = (c->stride - c->done % c->stride) % c->stride; r < m; r += c->stride)
             memcpy(in->sample + (c->done + r) / c->stride * in->k, in->chunk + r * in->k, in->k * sizeof *in->sample);

@@ -47,24 +47,29 @@ nb_batch nb_rows_batch(const nb_rows *r, const int32_t *ids, size_t rows);
 /* ---- captured inputs of one block ---- */
 
 typedef struct nb_input {
-    size_t op, k;  /* LINEAR op, its inputs                                    */
+    size_t op, k;  /* LINEAR or MOE op, its inputs                             */
+    size_t tokens; /* seen: none where the layer does not run the op           */
+    size_t n_sample;
     double *xsum;  /* [k] sum of |x|                                           */
     float *sample; /* [n_sample][k] every stride-th token (spec quantizers 3.6) */
     float *full;   /* [tokens][k] when the group inspects a span, else NULL    */
     nb_spill full_mem;
-    nb_gram gram; /* when the linear is inspected alone (gram.k > 0)          */
-    float *chunk; /* [chunk tokens][k] of the chunk being run                 */
+    nb_gram gram;     /* when the linear is inspected alone (gram.k > 0)          */
+    float *chunk;     /* [chunk tokens][k] of the chunk being run                 */
+    size_t in_chunk;  /* rows of it that were tapped                              */
+    uint32_t *chosen; /* MOE: [tokens][n_chosen] experts of each token            */
+    size_t n_chosen;
 } nb_input;
 
 typedef struct nb_capture {
     const char *spill; /* as in nb_calib */
     size_t tokens, stride, n_sample, done, chunk_tokens;
-    size_t only; /* LINEAR op that is kept, SIZE_MAX (as init sets it): all */
+    size_t only; /* op that is kept, SIZE_MAX (as init sets it): all */
     nb_input in[NB_ROLE_COUNT];
     size_t n_in;
 } nb_capture;
 
-/* What to keep of each LINEAR op of the plan: full[op], gram[op] as flags by op index. */
+/* What to keep of each LINEAR and MOE op of the plan: full[op], gram[op] as flags by op index. */
 nb_status nb_capture_init(nb_capture *c, const nb_plan *p, size_t tokens, size_t chunk_tokens, const bool *full, const bool *gram,
                           const char *spill, nb_err *err);
 /* Touched pages of arrays in files go back to the system (spill.h). */

@@ -10,7 +10,24 @@ struct nb_gptq_block {
     nb_block base;
     nb_gptq_opts o;
     nb_gptq_factor f;
+    bool routed; /* the inputs of the experts are captured */
 };
+
+/* Work for all experts of a layer, each with its share of the tokens. */
+static void add_experts(const nb_plan *p, double t, double before, double *macs, uint64_t *most)
+{
+    const nb_moe_cfg *m = &p->cfg->moe;
+    const double d = (double)p->cfg->d_model;
+
+    *macs += t * before;
+    for (size_t e = 0; e < m->n_experts + (m->shared_ff > 0); e++) {
+        const double ff = (double)(e < m->n_experts ? m->ff : m->shared_ff), k = d > ff ? d : ff;
+        const double tokens = e < m->n_experts ? t * (double)m->n_active / (double)m->n_experts : t;
+        *macs += tokens * (3 * d * ff + (d * d + ff * ff) / 2) + 2 * (d * d * d + ff * ff * ff);
+        *macs += 2 * d * ff * (d / 2 + 4 * 512) + d * ff * (ff / 2 + 4 * 512);
+        *most = (uint64_t)(k * k * 12) > *most ? (uint64_t)(k * k * 12) : *most;
+    }
+}
 
 nb_block_cost nb_gptq_block_cost(const nb_plan *p, size_t rows, size_t len, bool replay_original, int threads)
 {
@@ -25,6 +42,8 @@ nb_block_cost nb_gptq_block_cost(const nb_plan *p, size_t rows, size_t len, bool
     for (size_t op = 0; op < p->n_ops; op++) {
         size_t n = 0, k = 0, weights = 0;
         before += p->ops[op].kind == NB_OP_ATTN ? attn : 0;
+        if (p->ops[op].kind == NB_OP_MOE)
+            add_experts(p, t, before, &c.macs, &most);
         if (p->ops[op].kind != NB_OP_LINEAR)
             continue;
         for (size_t r = 0; r < 3 && p->ops[op].roles[r] != NB_ROLE_NONE; r++) {
@@ -77,27 +96,73 @@ nb_block *nb_gptq_block_base(nb_gptq_block *b)
 
 nb_status nb_gptq_block_bind(nb_gptq_block *b, size_t layer, nb_err *err)
 {
+    b->routed = false;
     return nb_block_bind(&b->base, layer, err);
 }
 
-nb_status nb_gptq_block_prepare(nb_gptq_block *b, size_t op, size_t g, nb_err *err)
+/* The inputs of the layer's experts, once: behind attention as it was quantized. */
+static nb_status route(nb_gptq_block *b, nb_mod mod, nb_err *err)
 {
+    nb_status rc = NB_OK;
+
+    if (!b->routed)
+        rc = nb_block_capture_op(&b->base, nb_mod_op(b->base.plan, mod), err);
+    b->routed = rc == NB_OK;
+    return rc;
+}
+
+/* Moments under which nothing is passed on. */
+static void no_moments(nb_gram *g)
+{
+    memset(g->sum, 0, g->k * g->k * sizeof *g->sum);
+    for (size_t i = 0; i < g->k; i++)
+        g->sum[i * g->k + i] = 1;
+}
+
+static nb_status moments(nb_gptq_block *b, nb_mod mod, nb_input **out, nb_err *err)
+{
+    const size_t op = nb_mod_op(b->base.plan, mod);
     nb_input *in = nb_capture_at(&b->base.cap, op);
     nb_status rc;
 
     if (!in)
         return nb_fail(err, NB_EINTERNAL, "internal", "", "op %zu captures no input", op);
+    if (nb_mod_expert(mod) != NB_NO_EXPERT) {
+        const int which = nb_mod_role(mod) == NB_ROLE_DOWN;
+        rc = route(b, mod, err);
+        *out = &b->base.expert[which];
+        return rc == NB_OK ? nb_block_expert(&b->base, nb_mod_expert(mod), which, NULL, true, err) : rc;
+    }
+    *out = in;
+    rc = nb_gram_init(&in->gram, in->k, err);
+    return rc == NB_OK ? nb_block_capture_op(&b->base, op, err) : rc;
+}
+
+nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym, size_t least, bool *few, nb_err *err)
+{
+    nb_input *in = NULL;
+    nb_status rc;
+
     nb_gptq_factor_clear(&b->f);
     b->o.g = g;
-    rc = nb_gram_init(&in->gram, in->k, err);
-    if (rc == NB_OK)
-        rc = nb_block_capture_op(&b->base, op, err);
+    b->o.sym = sym;
+    rc = moments(b, mod, &in, err);
+    *few = rc == NB_OK && nb_mod_expert(mod) != NB_NO_EXPERT && (in->tokens == 0 || in->tokens < least);
     if (rc == NB_OK) {
-        nb_gram_finish(&in->gram);
+        if (*few)
+            no_moments(&in->gram);
+        else
+            nb_gram_finish(&in->gram);
         rc = nb_gptq_factor_make(&b->f, &b->o, in->gram.sum, in->k, b->base.pool, err);
     }
-    nb_gram_clear(&in->gram);
+    if (in)
+        nb_gram_clear(&in->gram);
     return rc;
+}
+
+size_t nb_gptq_block_tokens(const nb_gptq_block *b, nb_mod mod)
+{
+    return nb_block_input(&b->base, mod)->tokens;
 }
 
 const nb_gptq_factor *nb_gptq_block_factor(const nb_gptq_block *b)
@@ -105,23 +170,24 @@ const nb_gptq_factor *nb_gptq_block_factor(const nb_gptq_block *b)
     return &b->f;
 }
 
-nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_role role, nb_qlin *q, nb_gptq_result *res, double *before, double *after, nb_err *err)
+nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_mod mod, nb_qlin *q, nb_gptq_result *res, double *before, double *after, nb_err *err)
 {
     const nb_grid plain = { .g = q->g, .bits = q->bits, .sym = b->o.sym, .stored = q->scale_dtype };
     nb_block *base = &b->base;
-    nb_status rc = nb_block_read(base, role, base->w, err);
+    nb_status rc = nb_block_read(base, mod, base->w, err);
 
     if (rc != NB_OK)
         return rc;
     nb_rtn_pseudo(base->pool, &plain, base->w, NULL, q->n, q->k, base->tmp);
-    rc = nb_block_error(base, role, base->w, base->tmp, before, err);
+    b->o.bits = q->bits;
+    rc = nb_block_error(base, mod, base->w, base->tmp, before, err);
     if (rc == NB_OK)
         rc = nb_gptq_solve(&b->f, &b->o, base->w, q, res, base->pool, err);
     if (rc != NB_OK)
         return rc;
     nb_qlin_dequant(q, base->tmp);
-    rc = nb_block_error(base, role, base->w, base->tmp, after, err);
-    return rc == NB_OK ? nb_model_set_linear(base->model, base->layer, role, base->tmp, err) : rc;
+    rc = nb_block_error(base, mod, base->w, base->tmp, after, err);
+    return rc == NB_OK ? nb_model_set_linear(base->model, base->layer, mod, base->tmp, err) : rc;
 }
 
 nb_status nb_gptq_block_replay(nb_gptq_block *b, nb_err *err)

@@ -1,8 +1,8 @@
 /* gptq_block.h - GPTQ on one decoder block: per input, run the block as quantized so far, factor the second moments, solve the
  * linears that read it.
  *
- * Calls per layer: bind, then for each LINEAR op in order prepare and solve its roles, then replay. Later inputs so see what
- * earlier linears were rounded to (true_sequential). Source: spec quantizers 9. One owner; work is split inside by the pool. */
+ * Calls per layer: bind, then for each input in order prepare and solve the linears that read it, then replay. Later inputs so
+ * see what earlier linears were rounded to (true_sequential). Source: spec quantizers 9. One owner; work is split inside by the pool. */
 #ifndef NB_JOB_GPTQ_BLOCK_H
 #define NB_JOB_GPTQ_BLOCK_H
 
@@ -20,12 +20,14 @@ void nb_gptq_block_close(nb_gptq_block *b);
 nb_block *nb_gptq_block_base(nb_gptq_block *b);
 
 nb_status nb_gptq_block_bind(nb_gptq_block *b, size_t layer, nb_err *err);
-/* Capture the input of LINEAR op `op` and factor its second moments; groups of g inputs. */
-nb_status nb_gptq_block_prepare(nb_gptq_block *b, size_t op, size_t g, nb_err *err);
+/* Capture the input of `mod` and factor its second moments; groups of g inputs, the grid as sym says. An expert that fewer than
+ * `least` tokens reach gets no correction: *few. */
+nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym, size_t least, bool *few, nb_err *err);
 const nb_gptq_factor *nb_gptq_block_factor(const nb_gptq_block *b); /* as prepared last; the address never changes */
-/* Solve one linear of that op into q (initialised, scale_dtype set) and put it into the model.
+size_t nb_gptq_block_tokens(const nb_gptq_block *b, nb_mod mod);    /* that the input was made of */
+/* Solve one linear that reads that input into q (initialised, scale_dtype set) and put it into the model.
  *   before, after  relative output error of plain rounding, of the result */
-nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_role role, nb_qlin *q, nb_gptq_result *res, double *before, double *after, nb_err *err);
+nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_mod mod, nb_qlin *q, nb_gptq_result *res, double *before, double *after, nb_err *err);
 nb_status nb_gptq_block_replay(nb_gptq_block *b, nb_err *err);
 
 #endif

@@ -31,6 +31,8 @@ static nb_awq_opts options(const nb_qjob *j)
                           .plain = o->plain,
                           .clip = o->clip,
                           .replay_original = o->replay_original,
+                          .all_experts = o->all_experts,
+                          .least_tokens = j->least_tokens,
                           .scale_dtype = o->scale_dtype,
                           .norm_dtype = j->norm_dtype };
 }
@@ -91,11 +93,11 @@ static nb_status begin(nb_qjob *j, size_t layer, nb_err *err)
         rc = nb_awq_block_fold(j->state, err);
     if (rc == NB_OK)
         rc = write_norms(j, layer, err);
-    j->shared = (j->shared + nb_now() - t0) / (double)j->modules;
+    j->shared = (j->shared + nb_now() - t0) / (double)nb_qjob_layer_mods(j, layer);
     return rc;
 }
 
-static const char *note(const nb_qjob *j, nb_role role)
+static const char *note(const nb_qjob *j, nb_mod role)
 {
     static const char *const says[] = { [NB_FOLD_ON] = "",
                                         [NB_FOLD_NO_LOSS] = "no scale gave a finite loss: rounded plainly",
@@ -111,26 +113,26 @@ static const char *note(const nb_qjob *j, nb_role role)
     return "";
 }
 
-static nb_status solve(nb_qjob *j, size_t layer, nb_role role, nb_qlin *q, nb_quantize_row *row, nb_err *err)
+static nb_status solve(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row *row, nb_err *err)
 {
-    const nb_grid grid = nb_qjob_grid(j, q->k);
-    const nb_awq_group *g = nb_awq_block_group_of(j->state, role);
+    const nb_grid grid = nb_qmod_grid(m);
+    const nb_awq_group *g = nb_awq_block_group_of(j->state, m->mod);
     float *w;
-    nb_status rc = nb_awq_block_take(j->state, role, &w, &row->before, err);
+    nb_status rc = nb_awq_block_take(j->state, m->mod, &w, &row->before, err);
 
-    (void)layer;
     if (rc == NB_OK)
         rc = nb_rtn_quantize(j->o->pool, &grid, w, q, err);
     if (rc != NB_OK)
         return rc;
     nb_qlin_dequant(q, w);
-    row->note = note(j, role);
+    row->note = note(j, m->mod);
+    row->tokens = nb_awq_block_tokens(j->state, m->mod);
     if (g) {
         row->search = &g->best;
         row->ratio = g->best.index / (double)NB_AWQ_RATIOS;
         row->seconds += g->seconds / (double)g->g.n_roles;
     }
-    return nb_awq_block_put(j->state, role, w, &row->after, err);
+    return nb_awq_block_put(j->state, m->mod, w, &row->after, err);
 }
 
 static nb_status end(nb_qjob *j, nb_err *err)

@@ -37,7 +37,8 @@ static nb_status open(nb_qjob *j, nb_err *err)
                              .calib = &j->calib,
                              .pool = j->o->pool,
                              .host = j->o->host,
-                             .replay_original = j->o->replay_original };
+                             .replay_original = j->o->replay_original,
+                             .all_experts = j->o->all_experts };
     const nb_gptq_opts o = options(j->o);
     nb_gptq_block *b = NULL;
     nb_status rc = nb_gptq_block_open(&b, &in, &o, err);
@@ -66,27 +67,27 @@ static nb_status begin(nb_qjob *j, size_t layer, nb_err *err)
     return nb_gptq_block_bind(j->state, layer, err);
 }
 
-static nb_status solve(nb_qjob *j, size_t layer, nb_role role, nb_qlin *q, nb_quantize_row *row, nb_err *err)
+static nb_status solve(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row *row, nb_err *err)
 {
-    const size_t op = nb_plan_op_of(&j->plan, role);
     const nb_gptq_factor *f = nb_gptq_block_factor(j->state);
     nb_gptq_result res = { 0 };
     nb_status rc = NB_OK;
 
-    (void)layer;
-    if (j->plan.ops[op].roles[0] == role) { /* the first to read this input */
-        size_t n = 1;
+    if (m->first) {
         const double t0 = nb_now();
-        while (n < 3 && j->plan.ops[op].roles[n] != NB_ROLE_NONE)
-            n++;
-        rc = nb_gptq_block_prepare(j->state, op, q->g, err);
-        j->shared = (nb_now() - t0) / (double)n;
+        rc = nb_gptq_block_prepare(j->state, m->mod, q->g, m->spec.sym, j->least_tokens, &j->few, err);
+        j->shared = (nb_now() - t0) / (double)m->sharing;
         row->seconds -= nb_now() - t0;
     }
     if (rc == NB_OK)
-        rc = nb_gptq_block_solve(j->state, role, q, &res, &row->before, &row->after, err);
+        rc = nb_gptq_block_solve(j->state, m->mod, q, &res, &row->before, &row->after, err);
+    if (rc != NB_OK)
+        return rc;
     row->damp = f->damp;
-    if (f->failed)
+    row->tokens = nb_gptq_block_tokens(j->state, m->mod);
+    if (j->few)
+        row->note = nb_few_tokens;
+    else if (f->failed)
         row->note = "no damping makes the second moments positive definite: rounded plainly";
     else if (res.fallback)
         row->note = "the errors passed on grew beyond float32: rounded plainly";

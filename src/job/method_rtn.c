@@ -9,11 +9,11 @@ static const char *layout(const nb_quantize_opts *o)
     return "awq-gemm";
 }
 
-static nb_status solve(nb_qjob *j, size_t layer, nb_role role, nb_qlin *q, nb_quantize_row *row, nb_err *err)
+static nb_status solve(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row *row, nb_err *err)
 {
-    const nb_grid grid = nb_qjob_grid(j, q->k);
+    const nb_grid grid = nb_qmod_grid(m);
     float *w = nb_alloc_array(q->n, q->k * sizeof *w), *v = nb_alloc_array(q->n, q->k * sizeof *v);
-    nb_status rc = w && v ? nb_read_linear(j->src.store, &j->plan, layer, role, w, err) : nb_enomem(err, "a linear");
+    nb_status rc = w && v ? nb_read_linear(j->src.store, &j->plan, m->layer, m->mod, w, err) : nb_enomem(err, "a linear");
 
     if (rc == NB_OK)
         rc = nb_rtn_quantize(j->o->pool, &grid, w, q, err);

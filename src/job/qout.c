@@ -15,21 +15,19 @@ struct nb_qout {
     nb_sink *sink;
     nb_loaded *src;
     const nb_plan *plan;
+    const nb_qmods *mods;
     const nb_format *fmt;
     nb_qspec spec;
     const nb_host *host;
-    nb_strmap *replaced; /* name of a stored tensor that is not copied -> 0 */
+    nb_strmap *replaced; /* name of a stored tensor that is not copied -> what stands there: see below */
+    size_t *next;        /* [mods->n] the next linear of the same tensor, SIZE_MAX: none */
     nb_json *notes;      /* further values of the config */
     nb_dtype norm_dtype;
     uint64_t bytes;
 };
 
-/* Original weights and norms as the store names them. */
-static void weight_name(const nb_plan *p, size_t layer, nb_role role, char out[256])
-{
-    nb_plan_linear(p, layer, role, out, 248);
-    strcat(out, ".weight");
-}
+/* In place of a tensor: nothing (it went elsewhere), a folded norm, or linears from index value - LINEARS on. */
+enum { NOTHING, NORM, LINEARS };
 
 nb_status nb_qout_norm_dtype(const nb_store *s, const nb_plan *plan, nb_dtype scales, nb_dtype *out, nb_err *err)
 {
@@ -68,48 +66,74 @@ static nb_status replace(nb_qout *o, const char *name, uint64_t value, nb_err *e
     return nb_strmap_put(o->replaced, name, strlen(name), value, NULL) == NB_OK ? NB_OK : nb_enomem(err, "the list of tensors");
 }
 
+/* Linears of one tensor form a chain in the order of the walk. */
+static nb_status mark_linear(nb_qout *o, size_t i, nb_err *err)
+{
+    const nb_qmod *m = &o->mods->mods[i];
+    uint64_t value;
+    nb_status rc = NB_OK;
+
+    o->next[i] = SIZE_MAX;
+    if (nb_strmap_get(o->replaced, m->at.w->name, m->at.w->name_len, &value)) {
+        size_t last = (size_t)(value - LINEARS);
+        while (o->next[last] != SIZE_MAX)
+            last = o->next[last];
+        o->next[last] = i;
+        return NB_OK;
+    }
+    rc = replace(o, m->at.w->name, LINEARS + i, err);
+    if (rc == NB_OK && m->at.more)
+        rc = replace(o, m->at.more->name, NOTHING, err);
+    if (rc == NB_OK && m->at.bias_part)
+        rc = replace(o, m->at.bias->name, NOTHING, err);
+    return rc;
+}
+
 static nb_status mark_replaced(nb_qout *o, const bool fold_norms[NB_VEC_COUNT], nb_err *err)
 {
     nb_status rc = NB_OK;
     char name[256];
 
-    for (size_t l = 0; l < o->plan->cfg->n_layers; l++) {
-        for (int r = 0; rc == NB_OK && r < NB_ROLE_COUNT; r++)
-            if (o->plan->has_role[r]) {
-                weight_name(o->plan, l, (nb_role)r, name);
-                rc = replace(o, name, (uint64_t)r, err);
-            }
+    for (size_t i = 0; i < o->mods->n && rc == NB_OK; i++)
+        rc = mark_linear(o, i, err);
+    for (size_t l = 0; l < o->plan->cfg->n_layers; l++)
         for (int v = 0; rc == NB_OK && v < NB_VEC_COUNT; v++)
             if (fold_norms[v])
-                rc = replace(o, nb_plan_vec(o->plan, l, (nb_vec)v, name, sizeof name), NB_ROLE_COUNT, err);
-    }
+                rc = replace(o, nb_plan_vec(o->plan, l, (nb_vec)v, name, sizeof name), NORM, err);
     return rc;
 }
 
-static nb_status declare_linear(nb_qout *o, const nb_tensor *t, nb_role role, nb_err *err)
+static nb_dtype part_type(const nb_qout *o, size_t part)
 {
-    const int stem = (int)(t->name_len - strlen("weight"));
-    size_t n, k;
+    return o->fmt->parts[part].dtype != NB_DT_NONE ? o->fmt->parts[part].dtype : o->spec.scale_dtype;
+}
 
-    nb_plan_linear_size(o->plan, role, &n, &k);
-    for (size_t p = 0; p < NB_MAX_PARTS && o->fmt->parts[p].suffix; p++) {
-        const size_t g = o->spec.group_size < 0 ? k : (size_t)o->spec.group_size;
-        const nb_dtype dt = o->fmt->parts[p].dtype != NB_DT_NONE ? o->fmt->parts[p].dtype : o->spec.scale_dtype;
-        char name[300];
-        uint64_t shape[4], count, bytes;
-        const unsigned rank = nb_format_part_shape(o->fmt, p, n, k, g, o->spec.bits, shape);
-        nb_status rc;
+static nb_status declare(nb_qout *o, const char *stem, const char *leaf, nb_dtype t, unsigned rank, const uint64_t *shape, nb_err *err)
+{
+    char name[300];
+    uint64_t count, bytes;
 
-        if (!nb_format_stores(o->fmt, p, &o->spec))
-            continue;
-        snprintf(name, sizeof name, "%.*s%s", stem, t->name, o->fmt->parts[p].suffix);
-        rc = nb_sink_declare(o->sink, name, dt, rank, shape, err);
-        if (rc != NB_OK)
-            return rc;
-        if (nb_shape_count(shape, rank, &count) && nb_dtype_bytes(dt, count, &bytes))
-            o->bytes += bytes;
+    snprintf(name, sizeof name, "%s.%s", stem, leaf);
+    if (nb_shape_count(shape, rank, &count) && nb_dtype_bytes(t, count, &bytes))
+        o->bytes += bytes;
+    return nb_sink_declare(o->sink, name, t, rank, shape, err);
+}
+
+/* The parts of a linear; its bias too when that lies beside others. */
+static nb_status declare_linear(nb_qout *o, const nb_qmod *m, nb_err *err)
+{
+    const size_t g = m->spec.group_size < 0 ? m->at.k : (size_t)m->spec.group_size;
+    uint64_t shape[4] = { m->at.n };
+    nb_status rc = NB_OK;
+
+    if (m->at.bias_part)
+        rc = declare(o, m->at.name, "bias", m->at.bias->dtype, 1, shape, err);
+    for (size_t p = 0; rc == NB_OK && p < NB_MAX_PARTS && o->fmt->parts[p].suffix; p++) {
+        const unsigned rank = nb_format_part_shape(o->fmt, p, m->at.n, m->at.k, g, m->spec.bits, shape);
+        if (nb_format_stores(o->fmt, p, &m->spec))
+            rc = declare(o, m->at.name, o->fmt->parts[p].suffix, part_type(o, p), rank, shape, err);
     }
-    return NB_OK;
+    return rc;
 }
 
 static nb_status declare_all(nb_qout *o, nb_err *err)
@@ -118,23 +142,24 @@ static nb_status declare_all(nb_qout *o, nb_err *err)
 
     for (size_t i = 0; rc == NB_OK && i < o->src->store->n_tensors; i++) {
         const nb_tensor *t = &o->src->store->tensors[i];
-        uint64_t role;
+        uint64_t what;
 
-        if (!nb_strmap_get(o->replaced, t->name, t->name_len, &role)) {
+        if (!nb_strmap_get(o->replaced, t->name, t->name_len, &what)) {
             rc = nb_sink_declare(o->sink, t->name, t->dtype, t->rank, t->shape, err);
             o->bytes += t->n_bytes;
-        } else if (role == NB_ROLE_COUNT) {
+        } else if (what == NORM) {
             rc = nb_sink_declare(o->sink, t->name, o->norm_dtype, t->rank, t->shape, err);
             o->bytes += t->shape[0] * nb_dtype_info(o->norm_dtype)->bits / 8;
-        } else {
-            rc = declare_linear(o, t, (nb_role)role, err);
+        } else if (what >= LINEARS) {
+            for (size_t m = (size_t)(what - LINEARS); rc == NB_OK && m != SIZE_MAX; m = o->next[m])
+                rc = declare_linear(o, &o->mods->mods[m], err);
         }
     }
     return rc == NB_OK ? nb_sink_begin(o->sink, err) : rc;
 }
 
-nb_status nb_qout_open(nb_qout **out, const char *path, bool force, nb_loaded *src, const nb_plan *plan, const nb_format *fmt,
-                       const nb_qspec *spec, const bool fold_norms[NB_VEC_COUNT], const nb_host *host, nb_err *err)
+nb_status nb_qout_open(nb_qout **out, const char *path, bool force, nb_loaded *src, const nb_plan *plan, const nb_qmods *mods,
+                       const nb_format *fmt, const nb_qspec *spec, const bool fold_norms[NB_VEC_COUNT], const nb_host *host, nb_err *err)
 {
     nb_qout *o = nb_calloc(1, sizeof *o);
     const char *inputs[1];
@@ -145,6 +170,7 @@ nb_status nb_qout_open(nb_qout **out, const char *path, bool force, nb_loaded *s
         return nb_enomem(err, "the output");
     o->src = src;
     o->plan = plan;
+    o->mods = mods;
     o->fmt = fmt;
     o->spec = *spec;
     o->host = host;
@@ -154,7 +180,8 @@ nb_status nb_qout_open(nb_qout **out, const char *path, bool force, nb_loaded *s
         rc = nb_st_sink_open(&o->sink, o->dir, 0, err);
     if (rc == NB_OK) {
         o->replaced = nb_strmap_new(1024);
-        rc = o->replaced ? mark_replaced(o, fold_norms, err) : nb_enomem(err, "the list of tensors");
+        o->next = nb_alloc_array(mods->n ? mods->n : 1, sizeof *o->next);
+        rc = o->replaced && o->next ? mark_replaced(o, fold_norms, err) : nb_enomem(err, "the list of tensors");
     }
     if (rc == NB_OK)
         rc = nb_qout_norm_dtype(src->store, plan, spec->scale_dtype, &o->norm_dtype, err);
@@ -174,6 +201,7 @@ void nb_qout_abort(nb_qout *o)
     nb_sink_close(o->sink);
     nb_outdir_abort(o->dir);
     nb_strmap_free(o->replaced);
+    nb_free(o->next);
     nb_json_free(o->notes);
     nb_free(o);
 }
@@ -192,35 +220,52 @@ uint64_t nb_qout_bytes(const nb_qout *o)
 
 /* ---- tensors ---- */
 
-nb_status nb_qout_linear(nb_qout *o, size_t layer, nb_role role, const nb_qlin *q, nb_err *err)
+/* The bias of a linear whose tensor holds those of others too. */
+static nb_status write_bias(nb_qout *o, const nb_qmod *m, nb_err *err)
+{
+    const nb_dtype t = m->at.bias->dtype;
+    const size_t bytes = m->at.n * nb_dtype_info(t)->bits / 8;
+    float *b = nb_alloc_array(m->at.n, sizeof *b);
+    void *p = nb_alloc(bytes);
+    nb_status rc = b && p ? nb_stored_bias(o->plan, o->src->store, m->layer, m->mod, b, err) : nb_enomem(err, "a bias");
+    char name[300];
+
+    snprintf(name, sizeof name, "%s.bias", m->at.name);
+    if (rc == NB_OK)
+        rc = nb_from_f32(p, b, t, m->at.n)
+                 ? nb_sink_write(o->sink, name, 0, p, bytes, err)
+                 : nb_fail(err, NB_EINTERNAL, "internal", "", "a bias cannot be stored as %s", nb_dtype_info(t)->name);
+    nb_free(p);
+    nb_free(b);
+    return rc;
+}
+
+nb_status nb_qout_linear(nb_qout *o, const nb_qmod *m, const nb_qlin *q, nb_err *err)
 {
     void *part[NB_MAX_PARTS] = { NULL };
     uint64_t bytes[NB_MAX_PARTS] = { 0 };
-    char stem[224], name[256];
-    nb_status rc = NB_OK;
+    char name[300];
+    nb_status rc = m->at.bias_part ? write_bias(o, m, err) : NB_OK;
     size_t p;
 
-    nb_plan_linear(o->plan, layer, role, stem, sizeof stem);
-    for (p = 0; p < NB_MAX_PARTS && o->fmt->parts[p].suffix; p++) {
-        const nb_dtype dt = o->fmt->parts[p].dtype != NB_DT_NONE ? o->fmt->parts[p].dtype : o->spec.scale_dtype;
+    for (p = 0; rc == NB_OK && p < NB_MAX_PARTS && o->fmt->parts[p].suffix; p++) {
         uint64_t shape[4], count;
         const unsigned rank = nb_format_part_shape(o->fmt, p, q->n, q->k, q->g, q->bits, shape);
 
-        if (!nb_format_stores(o->fmt, p, &o->spec))
+        if (!nb_format_stores(o->fmt, p, &m->spec))
             continue;
-        if (!nb_shape_count(shape, rank, &count) || !nb_dtype_bytes(dt, count, &bytes[p]) || !(part[p] = nb_calloc(1, (size_t)bytes[p]))) {
+        if (!nb_shape_count(shape, rank, &count) || !nb_dtype_bytes(part_type(o, p), count, &bytes[p]) ||
+            !(part[p] = nb_calloc(1, (size_t)bytes[p])))
             rc = nb_enomem(err, "a packed linear");
-            goto done;
-        }
     }
-    rc = o->fmt->pack(q, 0, q->n, part, err);
+    if (rc == NB_OK)
+        rc = o->fmt->pack(q, 0, q->n, part, err);
     for (p = 0; rc == NB_OK && p < NB_MAX_PARTS; p++) {
         if (!part[p])
             continue;
-        snprintf(name, sizeof name, "%s.%s", stem, o->fmt->parts[p].suffix);
+        snprintf(name, sizeof name, "%s.%s", m->at.name, o->fmt->parts[p].suffix);
         rc = nb_sink_write(o->sink, name, 0, part[p], bytes[p], err);
     }
-done:
     for (p = 0; p < NB_MAX_PARTS; p++)
         nb_free(part[p]);
     return rc;

@@ -12,22 +12,24 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "job/load.h"
+#include "job/qmods.h"
 #include "model/plan.h"
 #include "quant/quant.h"
 
 typedef struct nb_qout nb_qout;
 
 /* Create the staging directory and lay out its files.
+ *   mods        linears of the layers; the quantized ones must all be written. Those that share a tensor come out one by one
  *   fold_norms  norms of the layers are declared in the dtype nb_qout_norm_dtype() tells and must all be written
- * src, plan and fmt must outlive the handle. */
-nb_status nb_qout_open(nb_qout **out, const char *path, bool force, nb_loaded *src, const nb_plan *plan, const nb_format *fmt,
-                       const nb_qspec *spec, const bool fold_norms[NB_VEC_COUNT], const nb_host *host, nb_err *err);
+ * src, plan, mods and fmt must outlive the handle. */
+nb_status nb_qout_open(nb_qout **out, const char *path, bool force, nb_loaded *src, const nb_plan *plan, const nb_qmods *mods,
+                       const nb_format *fmt, const nb_qspec *spec, const bool fold_norms[NB_VEC_COUNT], const nb_host *host, nb_err *err);
 /* Type in which folded norms are stored: that of the scales, unless a norm of the model does not fit its range; then the stored one. */
 nb_status nb_qout_norm_dtype(const nb_store *s, const nb_plan *plan, nb_dtype scales, nb_dtype *out, nb_err *err);
 /* One more value for the quantization config, "damp_percent" say. Takes v; NB_ENOMEM also when v is NULL. */
 nb_status nb_qout_note(nb_qout *o, const char *key, nb_json *v, nb_err *err);
 /* All rows of one linear, packed by the format. */
-nb_status nb_qout_linear(nb_qout *o, size_t layer, nb_role role, const nb_qlin *q, nb_err *err);
+nb_status nb_qout_linear(nb_qout *o, const nb_qmod *m, const nb_qlin *q, nb_err *err);
 nb_status nb_qout_norm(nb_qout *o, size_t layer, nb_vec vec, const float *w, size_t n, nb_dtype t, nb_err *err);
 /* Copy every other tensor and the small files; then complete the directory under its final name. Frees o in any case. */
 nb_status nb_qout_commit(nb_qout *o, nb_err *err);

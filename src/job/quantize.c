@@ -37,11 +37,23 @@ nb_status nb_quantize_method_find(const char *name, nb_quant_method *out, nb_err
                    list);
 }
 
-nb_grid nb_qjob_grid(const nb_qjob *j, size_t k)
+const char nb_few_tokens[] = "too few calibration tokens reach the expert: rounded plainly";
+
+nb_grid nb_qmod_grid(const nb_qmod *m)
 {
-    return (nb_grid){
-        .g = j->o->group_size < 0 ? k : (size_t)j->o->group_size, .bits = j->o->bits, .sym = j->o->sym, .stored = j->o->scale_dtype
-    };
+    return (nb_grid){ .g = m->spec.group_size < 0 ? m->at.k : (size_t)m->spec.group_size,
+                      .bits = m->spec.bits,
+                      .sym = m->spec.sym,
+                      .stored = m->spec.scale_dtype };
+}
+
+size_t nb_qjob_layer_mods(const nb_qjob *j, size_t layer)
+{
+    size_t n = 0;
+
+    for (size_t i = j->mods.first[layer]; i < j->mods.first[layer + 1]; i++)
+        n += j->mods.mods[i].quantized;
+    return n;
 }
 
 /* ---- checks before anything starts ---- */
@@ -56,29 +68,6 @@ static nb_status layout_fits(const nb_qjob *j, const char *name, size_t n, size_
     return NB_OK;
 }
 
-static nb_status check_linear(const nb_qjob *j, nb_role role, nb_err *err)
-{
-    char name[256];
-    const nb_tensor *t;
-    size_t n, k;
-
-    nb_plan_linear_size(&j->plan, role, &n, &k);
-    for (size_t l = 0; l < j->cfg.n_layers; l++) {
-        nb_plan_linear(&j->plan, l, role, name, sizeof name - 8);
-        strcat(name, ".weight");
-        t = nb_store_find(j->src.store, name);
-        if (!t)
-            return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing", name);
-        if (t->rank != 2 || t->shape[0] != n || t->shape[1] != k)
-            return nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "SHP-013", "tensor \"%s\" is not [%zu, %zu] as config.json implies", name,
-                           n, k);
-        if (t->dtype != NB_DT_F16 && t->dtype != NB_DT_BF16 && t->dtype != NB_DT_F32)
-            return nb_fail(err, NB_EUNSUPPORTED, "quantize.input", "", "tensor \"%s\" is %s; quantize reads f16, bf16 and f32", name,
-                           nb_dtype_info(t->dtype)->name);
-    }
-    return layout_fits(j, name, n, k, err);
-}
-
 /* "64, 32, -1": the usual group sizes that divide the inputs of every linear. */
 static void fitting(const nb_qjob *j, char *out, size_t cap)
 {
@@ -88,12 +77,8 @@ static void fitting(const nb_qjob *j, char *out, size_t cap)
     out[0] = 0;
     for (size_t i = 0; i < NB_LEN(usual); i++) {
         bool fits = true;
-        for (int r = 0; r < NB_ROLE_COUNT; r++)
-            if (j->plan.has_role[r]) {
-                size_t n, k;
-                nb_plan_linear_size(&j->plan, (nb_role)r, &n, &k);
-                fits = fits && k % usual[i] == 0;
-            }
+        for (size_t m = 0; m < j->mods.n; m++)
+            fits = fits && (!j->mods.mods[m].quantized || j->mods.mods[m].at.k % usual[i] == 0);
         if (fits)
             at += (size_t)snprintf(out + at, cap - at, "%zu, ", usual[i]);
     }
@@ -102,25 +87,33 @@ static void fitting(const nb_qjob *j, char *out, size_t cap)
 
 static nb_status check_groups(const nb_qjob *j, nb_err *err)
 {
-    const int64_t g = j->o->group_size;
     char list[64];
 
-    if (g < -1 || g == 0 || g > 1 << 20)
-        return nb_fail(err, NB_EARG, "quantize.group", "", "group size %lld; use 128, 64, 32 or -1 (one group per output)", (long long)g);
-    for (int r = 0; g > 0 && r < NB_ROLE_COUNT; r++) {
-        size_t n, k;
-        if (!j->plan.has_role[r])
+    for (size_t i = 0; i < j->mods.n; i++) {
+        const nb_qmod *m = &j->mods.mods[i];
+        const int64_t g = m->spec.group_size;
+
+        if (g < -1 || g == 0 || g > 1 << 20)
+            return nb_fail(err, NB_EARG, "quantize.group", "", "group size %lld; use 128, 64, 32 or -1 (one group per output)",
+                           (long long)g);
+        if (!m->quantized || g < 0 || m->at.k % (size_t)g == 0)
             continue;
-        nb_plan_linear_size(&j->plan, (nb_role)r, &n, &k);
-        if (k % (size_t)g != 0) {
-            char name[256];
-            fitting(j, list, sizeof list);
-            return nb_fail(err, NB_EARG, "quantize.group", "SHP-004",
-                           "%s has %zu inputs, not a multiple of group size %lld; use --group-size with one of: %s",
-                           nb_plan_linear(&j->plan, 0, (nb_role)r, name, sizeof name), k, (long long)g, list);
-        }
+        fitting(j, list, sizeof list);
+        return nb_fail(err, NB_EARG, "quantize.group", "SHP-004",
+                       "%s has %zu inputs, not a multiple of group size %lld; use --group-size with one of: %s", m->at.name, m->at.k,
+                       (long long)g, list);
     }
     return NB_OK;
+}
+
+static nb_status check_linears(const nb_qjob *j, nb_err *err)
+{
+    nb_status rc = check_groups(j, err);
+
+    for (size_t i = 0; i < j->mods.n && rc == NB_OK; i++)
+        if (j->mods.mods[i].quantized)
+            rc = layout_fits(j, j->mods.mods[i].at.name, j->mods.mods[i].at.n, j->mods.mods[i].at.k, err);
+    return rc;
 }
 
 static nb_status check_options(const nb_quantize_opts *o, const nb_qmethod *m, const nb_format *fmt, nb_err *err)
@@ -164,21 +157,10 @@ static nb_status open_input(nb_qjob *j, const char *model, nb_err *err)
         nb_config_nearest(j->src.config, j->src.store, err);
     else
         rc = nb_plan_build(&j->cfg, j->src.store, &j->plan, err);
-    if (rc == NB_OK && j->cfg.transposed)
-        rc = nb_fail(err, NB_EUNSUPPORTED, "quantize.arch", "", "%s stores its linears transposed; quantize cannot read them yet",
-                     j->cfg.model_type);
-    if (rc == NB_OK && j->cfg.skip)
-        rc = nb_fail(err, NB_EUNSUPPORTED, "quantize.arch", "", "%s has layers that wait for an image; quantize does not do those",
-                     j->cfg.model_type);
-    if (rc == NB_OK && j->cfg.moe.sparse)
-        rc = nb_fail(err, NB_EUNSUPPORTED, "quantize.arch", "", "%s has experts; quantize does not do those yet", j->cfg.model_type);
     if (rc == NB_OK)
-        rc = check_groups(j, err);
-    for (int r = 0; rc == NB_OK && r < NB_ROLE_COUNT; r++)
-        if (j->plan.has_role[r]) {
-            rc = check_linear(j, (nb_role)r, err);
-            j->modules++;
-        }
+        rc = nb_qmods_open(&j->mods, &j->plan, j->src.store, &j->spec, NULL, NULL, err);
+    if (rc == NB_OK)
+        rc = check_linears(j, err);
     nb_err_at(err, model, NULL);
     return rc;
 }
@@ -228,30 +210,29 @@ static double probe_rate(const nb_kern *kern, nb_pool *pool)
 
 static void tell_plan(nb_qjob *j, const nb_kern *kern)
 {
-    nb_quantize_plan p = {
-        .method = j->o->method, .layout = j->fmt->name, .layers = j->cfg.n_layers, .modules = j->modules * j->cfg.n_layers
-    };
-    size_t most = 0, layer = 0;
+    nb_quantize_plan p = { .method = j->o->method, .layout = j->fmt->name, .layers = j->cfg.n_layers, .modules = j->mods.n_quantized };
+    uint64_t most = 0, layer = 0, one = 0; /* weights of the largest linear, and of the largest layer */
 
-    for (int r = 0; r < NB_ROLE_COUNT; r++)
-        if (j->plan.has_role[r]) {
-            size_t n, k;
-            nb_plan_linear_size(&j->plan, (nb_role)r, &n, &k);
-            layer += n * k;
-            most = n * k > most ? n * k : most;
-        }
-    p.params = (uint64_t)layer * j->cfg.n_layers;
+    for (size_t i = 0; i < j->mods.n; i++) {
+        const nb_qmod *m = &j->mods.mods[i];
+        const uint64_t w = (uint64_t)m->at.n * m->at.k;
+
+        one = (i == j->mods.first[m->layer] ? 0 : one) + w;
+        layer = one > layer ? one : layer;
+        most = w > most ? w : most;
+        p.params += m->quantized ? w : 0;
+    }
     p.in_bytes = j->src.store->total_bytes;
     p.out_bytes = nb_qout_bytes(j->out);
     p.kernel = kern->name;
     p.threads = nb_pool_threads(j->o->pool);
-    p.peak_bytes = 2 * (uint64_t)most + 8 * (uint64_t)most;          /* codes and packed words; float32 in and out */
+    p.peak_bytes = 2 * most + 8 * most;                              /* codes and packed words; float32 in and out */
     p.seconds = (double)p.params * 8e-9 + (double)p.in_bytes * 1e-9; /* rounding, and moving bytes */
     if (j->method->open) {
         const nb_block_cost c = j->method->cost(j);
         p.rows = j->calib.rows;
         p.len = j->calib.len;
-        p.peak_bytes = nb_model_bytes(j->src.model) + 4 * (uint64_t)layer + c.bytes + c.spill + 2 * (uint64_t)most;
+        p.peak_bytes = nb_model_bytes(j->src.model) + 4 * layer + c.bytes + c.spill + 2 * most;
         p.seconds += 1.2 * c.macs * (double)j->cfg.n_layers / probe_rate(kern, j->o->pool);
     }
     if (j->o->on_plan)
@@ -260,18 +241,16 @@ static void tell_plan(nb_qjob *j, const nb_kern *kern)
 
 /* ---- one linear ---- */
 
-static void tell_row(nb_qjob *j, size_t layer, nb_role role, nb_quantize_row *r)
+static void tell_row(nb_qjob *j, const nb_qmod *m, nb_quantize_row *r)
 {
-    char name[256];
-    const nb_progress p = { .what = "quantize",
-                            .item = nb_plan_linear(&j->plan, layer, role, name, sizeof name),
-                            .unit = "modules",
-                            .done = ++j->res.modules,
-                            .total = j->modules * j->cfg.n_layers };
+    const nb_progress p = {
+        .what = "quantize", .item = m->at.name, .unit = "modules", .done = ++j->res.modules, .total = j->mods.n_quantized
+    };
 
     r->done = p.done;
     r->total = p.total;
-    r->name = name;
+    r->name = m->at.name;
+    r->expert = nb_mod_expert(m->mod) < j->cfg.moe.n_experts;
     r->seconds += j->shared;
     j->res.fallbacks += *r->note != 0;
     j->res.mean_before += r->before;
@@ -281,29 +260,26 @@ static void tell_row(nb_qjob *j, size_t layer, nb_role role, nb_quantize_row *r)
         j->o->on_row(j->o->user, r);
 }
 
-static nb_status quantize_linear(nb_qjob *j, size_t layer, nb_role role, nb_err *err)
+static nb_status quantize_linear(nb_qjob *j, const nb_qmod *m, nb_err *err)
 {
     const double t0 = nb_now();
-    nb_quantize_row row = { .ratio = -1.0, .damp = -1.0, .note = "" };
+    nb_quantize_row row = { .ratio = -1.0, .damp = -1.0, .note = "", .n = m->at.n, .k = m->at.k };
     nb_qlin q = { 0 };
     nb_status rc;
 
     if (nb_cancelled(j->o->host))
         return nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request; nothing was written");
-    nb_plan_linear_size(&j->plan, role, &row.n, &row.k);
-    rc = nb_qlin_init(&q, row.n, row.k, nb_qjob_grid(j, row.k).g, j->o->bits, err);
-    q.scale_dtype = j->o->scale_dtype;
+    rc = nb_qlin_init(&q, row.n, row.k, nb_qmod_grid(m).g, m->spec.bits, err);
+    q.scale_dtype = m->spec.scale_dtype;
     if (rc == NB_OK)
-        rc = j->method->solve(j, layer, role, &q, &row, err);
+        rc = j->method->solve(j, m, &q, &row, err);
     if (rc == NB_OK)
-        rc = nb_qout_linear(j->out, layer, role, &q, err);
+        rc = nb_qout_linear(j->out, m, &q, err);
     row.seconds += nb_now() - t0;
-    if (rc == NB_OK) {
-        tell_row(j, layer, role, &row);
-    } else {
-        char name[256];
-        nb_err_at(err, NULL, nb_plan_linear(&j->plan, layer, role, name, sizeof name));
-    }
+    if (rc == NB_OK)
+        tell_row(j, m, &row);
+    else
+        nb_err_at(err, NULL, m->at.name);
     nb_qlin_clear(&q);
     return rc;
 }
@@ -314,11 +290,9 @@ static nb_status quantize_layer(nb_qjob *j, size_t layer, nb_err *err)
 {
     nb_status rc = j->method->begin ? j->method->begin(j, layer, err) : NB_OK;
 
-    for (size_t op = 0; op < j->plan.n_ops; op++)
-        for (size_t r = 0; rc == NB_OK && j->plan.ops[op].kind == NB_OP_LINEAR && nb_plan_runs(&j->plan, &j->plan.ops[op], layer) &&
-                           r < 3 && j->plan.ops[op].roles[r] != NB_ROLE_NONE;
-             r++)
-            rc = quantize_linear(j, layer, j->plan.ops[op].roles[r], err);
+    for (size_t i = j->mods.first[layer]; rc == NB_OK && i < j->mods.first[layer + 1]; i++)
+        if (j->mods.mods[i].quantized)
+            rc = quantize_linear(j, &j->mods.mods[i], err);
     return rc == NB_OK && j->method->end ? j->method->end(j, err) : rc;
 }
 
@@ -334,6 +308,9 @@ static nb_status open_method(nb_qjob *j, const nb_kern *kern, const char *model,
         if (rc == NB_OK)
             rc = nb_load_model(&j->src, &mo, err);
     }
+    if (rc == NB_OK)
+        j->least_tokens =
+            (size_t)((j->o->least_tokens > 0 ? j->o->least_tokens : NB_QUANTIZE_LEAST) * (double)(j->calib.rows * j->calib.len));
     return rc == NB_OK && j->method->open ? j->method->open(j, err) : rc;
 }
 
@@ -358,7 +335,7 @@ nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts
         goto done;
     if (j.method->folds)
         j.method->folds(&j.plan, fold);
-    rc = nb_qout_open(&j.out, out, o->force, &j.src, &j.plan, j.fmt, &j.spec, fold, o->host, err);
+    rc = nb_qout_open(&j.out, out, o->force, &j.src, &j.plan, &j.mods, j.fmt, &j.spec, fold, o->host, err);
     if (rc == NB_OK)
         rc = open_method(&j, kern, model, err);
     if (rc != NB_OK)
@@ -382,6 +359,7 @@ done:
     if (j.method->close)
         j.method->close(&j);
     nb_calib_clear(&j.calib);
+    nb_qmods_clear(&j.mods);
     nb_plan_clear(&j.plan);
     nb_config_clear(&j.cfg);
     nb_load_close(&j.src);

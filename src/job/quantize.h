@@ -21,8 +21,9 @@
 #include "tensor/dtype.h"
 
 enum { NB_QUANTIZE_CLIPS = 20 }; /* clip candidates unless the user says otherwise */
-#define NB_QUANTIZE_DAMP 0.05    /* first share of the mean diagonal that GPTQ adds */
-#define NB_QUANTIZE_MSE  2.4     /* exponent of its grid search, on unless the user says 0: it lowers KL */
+#define NB_QUANTIZE_DAMP  0.05   /* first share of the mean diagonal that GPTQ adds */
+#define NB_QUANTIZE_LEAST 0.005  /* share of the calibration tokens that an expert must see */
+#define NB_QUANTIZE_MSE   2.4    /* exponent of its grid search, on unless the user says 0: it lowers KL */
 
 typedef enum nb_quant_method { NB_QUANT_RTN, NB_QUANT_AWQ, NB_QUANT_GPTQ, NB_QUANT_METHODS } nb_quant_method;
 
@@ -56,6 +57,8 @@ typedef struct nb_quantize_row {
     double before, after;      /* relative output error of plain rounding, of what was written; of the weights for RTN */
     double ratio;              /* of the scales of its group, -1 when it has none               */
     double damp;               /* that was needed, -1 when there is none                        */
+    size_t tokens;             /* calibration tokens that reached it, 0 also when none are used  */
+    bool expert;               /* a linear of an expert that the router chooses                  */
     const nb_awq_best *search; /* of that group, or NULL; valid during the call              */
     const char *note;          /* why a group fell back, or ""                                  */
     double seconds;
@@ -71,6 +74,8 @@ typedef struct nb_quantize_opts {
     const char *calib;            /* AWQ, GPTQ: text or ids, nb_calib_open */
     size_t calib_rows, calib_len; /* 0: default */
     bool replay_original;
+    bool all_experts;    /* every expert is calibrated with all tokens, not with those that the router sends it */
+    double least_tokens; /* an expert that a smaller share of the tokens reaches is rounded plainly; 0: NB_QUANTIZE_LEAST */
     bool plain;          /* AWQ: scales from activations alone */
     unsigned clip;       /* candidates of the clip search; NB_AWQ_CLIPS as the references, 0: none */
     nb_gptq_order order; /* GPTQ; NB_GPTQ_GAR is the usual one */

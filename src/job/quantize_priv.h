@@ -5,6 +5,7 @@
 #include "job/block.h"
 #include "job/calib.h"
 #include "job/load.h"
+#include "job/qmods.h"
 #include "job/qout.h"
 #include "job/quantize.h"
 #include "model/plan.h"
@@ -26,8 +27,10 @@ typedef struct nb_qjob {
     nb_qout *out;
     void *state; /* the method's */
     nb_quantize_result res;
-    size_t modules; /* of one layer */
-    double shared;  /* seconds spent for several linears, per linear; added to the row of each */
+    nb_qmods mods;
+    size_t least_tokens; /* an expert that fewer calibration tokens reach is rounded plainly */
+    bool few;            /* so is the one whose input was looked at last */
+    double shared;       /* seconds spent for several linears, per linear; added to the row of each */
 } nb_qjob;
 
 struct nb_qmethod {
@@ -43,13 +46,17 @@ struct nb_qmethod {
     nb_status (*begin)(nb_qjob *j, size_t layer, nb_err *err); /* before the linears of a layer */
     nb_status (*end)(nb_qjob *j, nb_err *err);                 /* after them */
     void (*close)(nb_qjob *j);                                 /* state may be NULL */
-    /* One linear into q (initialised, scale_dtype set), and the numbers of its row. Linears come in the order of ops. */
-    nb_status (*solve)(nb_qjob *j, size_t layer, nb_role role, nb_qlin *q, nb_quantize_row *row, nb_err *err);
+    /* One linear into q (initialised, scale_dtype set), and the numbers of its row. Linears come in the order of j->mods. */
+    nb_status (*solve)(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row *row, nb_err *err);
 };
 
 extern const nb_qmethod nb_method_rtn, nb_method_awq, nb_method_gptq;
 
-/* The grid of a linear with k inputs, as the options say. */
-nb_grid nb_qjob_grid(const nb_qjob *j, size_t k);
+/* The grid of a linear. */
+nb_grid nb_qmod_grid(const nb_qmod *m);
+/* Quantized linears of a layer. */
+size_t nb_qjob_layer_mods(const nb_qjob *j, size_t layer);
+/* Why an expert is rounded plainly. */
+extern const char nb_few_tokens[];
 
 #endif

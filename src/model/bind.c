@@ -1,5 +1,4 @@
 /* bind.c - plan + store -> packed weights, stripe by stripe, each matrix by the threads that will read it. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,70 +17,6 @@ typedef struct pack_job {
     size_t n_parts;
     nb_err *errs; /* [threads] */
 } pack_job;
-
-/* Rows of a part that lies scattered in its tensor. */
-static bool strided_rows(const pack_job *j, const nb_source *s, size_t n0, size_t rows, float *out, nb_err *err)
-{
-    float part[2 * STRIPE];
-
-    if (s->cs == 1) {
-        for (size_t r = 0; r < rows; r++)
-            if (nb_store_read_f32(j->m->store, s->w, s->at + (n0 + r) * s->rs, s->k, out + r * s->k, err) != NB_OK)
-                return false;
-        return true;
-    }
-    for (size_t i = 0; i < s->k; i++) { /* turned: rows are rs (1 or 2) apart */
-        if (nb_store_read_f32(j->m->store, s->w, s->at + n0 * s->rs + i * s->cs, (rows - 1) * s->rs + 1, part, err) != NB_OK)
-            return false;
-        for (size_t r = 0; r < rows; r++)
-            out[r * s->k + i] = part[r * s->rs];
-    }
-    return true;
-}
-
-/* Rows of MXFP4 blocks as `type`, F32 or BF16: 32 codes of 4 bits and a power of two each. */
-static void mx_rows(const nb_source *s, nb_dtype type, size_t n0, size_t rows, void *out)
-{
-    static const float values[16] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6 };
-    const size_t n_blocks = s->k / 32, es = nb_dtype_info(type)->bits / 8;
-    unsigned char *to = out;
-
-    for (size_t r = 0; r < rows; r++) {
-        const uint64_t row = s->at + (n0 + r) * s->rs;
-        for (size_t b = 0; b < n_blocks; b++, to += 32 * es) {
-            const unsigned char *codes = s->mx->data + (row * n_blocks + b) * 16;
-            const int exponent = s->mx_scales->data[row * n_blocks + b];
-            float v[32];
-            for (size_t i = 0; i < 32; i++)
-                v[i] = exponent == 255 ? NAN : ldexpf(values[i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15], exponent - 127);
-            nb_from_f32(to, v, type, 32);
-        }
-    }
-}
-
-/* Rows [n0, n0 + rows) of a dense part as the packed type; scratch holds STRIPE * k floats. */
-static const void *dense_rows(const pack_job *j, const nb_source *s, nb_dtype type, size_t n0, size_t rows, float *scratch, nb_err *err)
-{
-    const size_t es = nb_dtype_info(type)->bits / 8;
-    const nb_tensor *t = s->w;
-    const bool whole = s->rs == 0 || (s->cs == 1 && s->rs == s->k);
-
-    if (s->mx) {
-        mx_rows(s, type, n0, rows, scratch);
-        return scratch;
-    }
-    if (!whole)
-        return strided_rows(j, s, n0, rows, scratch, err) ? scratch : NULL;
-    if (t->data && t->dtype == type) {
-        const unsigned char *p = t->data + (s->at + n0 * s->k) * es;
-        if ((uintptr_t)p % es == 0)
-            return p;
-        return memcpy(scratch, p, rows * s->k * es);
-    }
-    if (nb_store_read_f32(j->m->store, t, s->at + (uint64_t)n0 * s->k, (uint64_t)rows * s->k, scratch, err) != NB_OK)
-        return NULL;
-    return scratch; /* type is F32 whenever the stored one is not used */
-}
 
 /* What stored offsets add to (code - zero) * scale, for one strip that begins at packed row `row`. The sum is exact: both
  * terms are multiples of the last place of a 16-bit scale, and nearly cancel. */
@@ -118,7 +53,7 @@ static bool pack_part(const pack_job *j, const nb_mat *m, size_t part, size_t n0
             if (s->q->format->unpack(s->q, n0, q, err) != NB_OK)
                 return false;
             nb_qlin_dequant(q, scratch);
-        } else if (!(src = dense_rows(j, s, m->dense.dtype, n0, rows, scratch, err))) {
+        } else if (!(src = nb_source_rows(j->m->store, s, m->dense.dtype, n0, rows, scratch, err))) {
             return false;
         }
         j->m->kern->pack_dense(&dst, row0 + n0, src, rows);
@@ -611,17 +546,33 @@ static void set_strips(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-nb_status nb_model_set_linear(nb_model *m, size_t layer, nb_role role, const float *w, nb_err *err)
+/* The packed matrices of a linear of a bound layer, and which of their parts it is; NULL: the layer has none. */
+static const nb_fused *fused_of(const nb_model *m, size_t layer, nb_mod mod, size_t *part)
 {
-    const size_t op = nb_plan_op_of(&m->plan, role);
-    const nb_fused *f;
-    size_t part = 0;
+    const nb_layer *l = &m->layers[layer];
+    const nb_role role = nb_mod_role(mod);
 
-    if (layer >= m->cfg.n_layers || op == m->plan.n_ops || !m->layers[layer].bound)
+    *part = 0;
+    if (mod >= NB_ROLE_COUNT) {
+        const nb_ffn *f = l->moe.ffn ? &l->moe.ffn[nb_mod_expert(mod)] : NULL;
+        *part = role == NB_ROLE_UP;
+        return !f ? NULL : role == NB_ROLE_DOWN ? &f->down : &f->gu;
+    }
+    const size_t op = nb_plan_op_of(&m->plan, role);
+    if (op == m->plan.n_ops)
+        return NULL;
+    while (m->plan.ops[op].roles[*part] != role)
+        ++*part;
+    return &l->ops[m->plan.ops[op].roles[0]];
+}
+
+nb_status nb_model_set_linear(nb_model *m, size_t layer, nb_mod mod, const float *w, nb_err *err)
+{
+    size_t part = 0;
+    const nb_fused *f = layer < m->cfg.n_layers && m->layers[layer].bound ? fused_of(m, layer, mod, &part) : NULL;
+
+    if (!f)
         return nb_fail(err, NB_EARG, "model.layer", "", "layer %zu is not bound", layer);
-    f = &m->layers[layer].ops[m->plan.ops[op].roles[0]];
-    while (m->plan.ops[op].roles[part] != role)
-        part++;
     for (size_t i = 0; i < f->n_mats; i++) {
         const nb_mat *mat = &f->mats[i];
         set_job j = { .m = m, .dst = mat->dense, .w = w };
@@ -630,7 +581,7 @@ nb_status nb_model_set_linear(nb_model *m, size_t layer, nb_role role, const flo
             continue;
         if (mat->kind != NB_MAT_DENSE || mat->dense.dtype != NB_DT_F32)
             break;
-        nb_plan_linear_size(&m->plan, role, &j.n, &j.k);
+        nb_mod_size(&m->plan, mod, &j.n, &j.k);
         j.row0 = f->part_row[part] - mat->strip0 * NB_STRIP;
         nb_parallel_static(m->pool, (j.n + NB_STRIP - 1) / NB_STRIP, set_strips, &j);
         return NB_OK;

@@ -47,6 +47,11 @@ nb_status nb_exec_span(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, 
     return x->ops->span(x, b, layer, op0, op1, in, out, err);
 }
 
+nb_status nb_exec_ffn(nb_exec *x, size_t layer, size_t e, const float *in, size_t m, float *act, nb_err *err)
+{
+    return x->ops->ffn(x, layer, e, in, m, act, err);
+}
+
 nb_status nb_exec_head(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err)
 {
     return x->ops->head(x, h, m, logits, err);

@@ -51,9 +51,11 @@ void nb_exec_fill_page(nb_exec *x, uint32_t page, uint8_t byte);
 typedef enum nb_tap_kind { NB_TAP_EMBED, NB_TAP_OP_IN, NB_TAP_LAYER, NB_TAP_FINAL } nb_tap_kind;
 typedef struct nb_tap {
     nb_tap_kind kind;
-    size_t layer, op; /* OP_IN: input of LINEAR op `op` of `layer`; LAYER: residual after `layer` */
+    size_t layer, op; /* OP_IN: input of LINEAR or MOE op `op` of `layer`; LAYER: residual after `layer` */
     const float *x;   /* [m][ld], `width` used */
     size_t row0, m, width, ld;
+    const uint32_t *chosen; /* OP_IN of a MOE op: [m][n_chosen] experts of each row; else NULL */
+    size_t n_chosen;
 } nb_tap;
 typedef void nb_tap_fn(void *user, const nb_tap *t);
 void nb_exec_set_tap(nb_exec *x, nb_tap_fn *fn, void *user); /* NULL: off */
@@ -66,6 +68,9 @@ nb_status nb_exec_layers(nb_exec *x, const nb_batch *b, float *h, size_t l0, siz
 /* Ops [op0, op1) of one layer: `in` [m][in_width of op0] goes to op0's input slot, out gets op(op1-1)'s output slot [m][out width].
  * Parts of fused slots (QKV, GU) are where the plan says. Used by the AWQ search on whole self_attn and mlp. */
 nb_status nb_exec_span(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err);
+/* Rows in[m][d_model] through gate and up of expert e of a layer (n_experts: the shared one), and its activation: act[m][width of
+ * its down projection]. */
+nb_status nb_exec_ffn(nb_exec *x, size_t layer, size_t e, const float *in, size_t m, float *act, nb_err *err);
 /* Final norm and head on h[m][d_model]: logits for all rows. */
 nb_status nb_exec_head(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err);
 
@@ -80,6 +85,7 @@ typedef struct nb_exec_ops {
     nb_status (*embed)(nb_exec *x, const nb_batch *b, float *h, nb_err *err);
     nb_status (*layers)(nb_exec *x, const nb_batch *b, float *h, size_t l0, size_t l1, nb_err *err);
     nb_status (*span)(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err);
+    nb_status (*ffn)(nb_exec *x, size_t layer, size_t e, const float *in, size_t m, float *act, nb_err *err);
     nb_status (*head)(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err);
     void (*copy_page)(nb_exec *x, uint32_t to, uint32_t from);
     void (*fill_page)(nb_exec *x, uint32_t page, uint8_t byte);

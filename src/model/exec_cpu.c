@@ -472,6 +472,26 @@ static nb_status cpu_span(nb_exec *base, const nb_batch *b, size_t layer, size_t
     return rc;
 }
 
+static nb_status cpu_ffn(nb_exec *base, size_t layer, size_t e, const float *in, size_t m, float *act, nb_err *err)
+{
+    nb_xcpu *x = (nb_xcpu *)base;
+    const nb_moe_cfg *c = &x->m->cfg.moe;
+    const nb_plan *p = &x->m->plan;
+    const size_t d = x->m->cfg.d_model;
+
+    if (layer >= x->m->cfg.n_layers || !x->m->layers[layer].moe.ffn || e >= c->n_experts + (c->shared_ff > 0))
+        return nb_fail(err, NB_EARG, "model.layer", "", "layer %zu has no expert %zu", layer, e);
+    for (size_t row0 = 0; row0 < m; row0 += x->o.max_m) {
+        const size_t n = m - row0 < x->o.max_m ? m - row0 : x->o.max_m, ff = e < c->n_experts ? c->ff : c->shared_ff;
+        for (size_t i = 0; i < n; i++)
+            memcpy(x->slot[NB_SLOT_TAKEN] + i * p->slot_width[NB_SLOT_TAKEN], in + (row0 + i) * d, d * sizeof *in);
+        nb_xcpu_ffn_act(x, &x->m->layers[layer].moe.ffn[e], n);
+        for (size_t i = 0; i < n; i++)
+            memcpy(act + (row0 + i) * ff, x->slot[NB_SLOT_ACT] + i * p->slot_width[NB_SLOT_ACT], ff * sizeof *act);
+    }
+    return NB_OK;
+}
+
 static nb_status cpu_head(nb_exec *base, const float *h, size_t m, float *logits, nb_err *err)
 {
     nb_xcpu *x = (nb_xcpu *)base;
@@ -497,6 +517,7 @@ static const nb_exec_ops cpu_ops = {
     .embed = cpu_embed,
     .layers = cpu_layers,
     .span = cpu_span,
+    .ffn = cpu_ffn,
     .head = cpu_head,
     .copy_page = cpu_copy_page,
     .fill_page = cpu_fill_page,

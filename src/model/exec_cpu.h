@@ -112,6 +112,8 @@ void nb_xcpu_absorb(nb_xcpu *x, size_t l);
 void nb_xcpu_unfold(nb_xcpu *x, size_t l);
 /* exec_moe.c. The mixture of experts of layer l. Nothing is pending. */
 void nb_xcpu_moe(nb_xcpu *x, size_t l, const nb_op *op);
+/* The first m rows of TAKEN through gate, up and activation of an expert, into ACT. */
+void nb_xcpu_ffn_act(nb_xcpu *x, const nb_ffn *f, size_t m);
 /* Logits of `m` rows in the NORM slot. */
 void nb_xcpu_logits(nb_xcpu *x, size_t m, float *logits);
 

@@ -213,14 +213,39 @@ static void give_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
+static void run_act(ffn_job *j, nb_slot in, size_t m)
+{
+    nb_xcpu_linear(j->x, &j->f->gu, in, NB_SLOT_GU, m);
+    nb_parallel_for(m == 1 ? NULL : j->x->o.pool, m, 1, act_rows, j);
+}
+
+void nb_xcpu_ffn_act(nb_xcpu *x, const nb_ffn *f, size_t m)
+{
+    ffn_job j = { .x = x, .f = f };
+
+    run_act(&j, NB_SLOT_TAKEN, m);
+}
+
 static void run_ffn(ffn_job *j, nb_slot in, size_t m)
 {
     nb_pool *pool = m == 1 ? NULL : j->x->o.pool;
 
-    nb_xcpu_linear(j->x, &j->f->gu, in, NB_SLOT_GU, m);
-    nb_parallel_for(pool, m, 1, act_rows, j);
+    run_act(j, in, m);
     nb_xcpu_linear(j->x, &j->f->down, NB_SLOT_ACT, NB_SLOT_GIVEN, m);
     nb_parallel_for(pool, m, 1, give_rows, j);
+}
+
+static void tap_rows(nb_xcpu *x, size_t l, const nb_op *op)
+{
+    const nb_plan *p = &x->m->plan;
+    nb_tap t = { .kind = NB_TAP_OP_IN, .layer = l, .op = (size_t)(op - p->ops), .x = x->slot[op->in], .row0 = x->row0, .m = x->rows };
+
+    t.width = p->slot_len[op->in];
+    t.ld = p->slot_width[op->in];
+    t.chosen = x->chosen;
+    t.n_chosen = x->m->cfg.moe.n_active;
+    if (x->tap)
+        x->tap(x->tap_user, &t);
 }
 
 void nb_xcpu_moe(nb_xcpu *x, size_t l, const nb_op *op)
@@ -234,6 +259,7 @@ void nb_xcpu_moe(nb_xcpu *x, size_t l, const nb_op *op)
         choose(x, w, row_of(x, NB_SLOT_ROUTE, r), x->chosen + r * c->n_active, x->share + r * c->n_active);
         memset(row_of(x, op->out, r), 0, x->m->cfg.d_model * sizeof(float));
     }
+    tap_rows(x, l, op);
     for (j.e = 0; j.e < c->n_experts; j.e++) {
         size_t n = 0;
         for (size_t r = 0; r < x->rows; r++)

@@ -1,0 +1,109 @@
+/* qmods.c - the linears of a model, one by one. */
+#include "job/qmods.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+bool nb_mods_share(const nb_plan *p, nb_mod a, nb_mod b)
+{
+    if (nb_mod_op(p, a) != nb_mod_op(p, b))
+        return false;
+    if (nb_mod_expert(a) == NB_NO_EXPERT)
+        return true;
+    return nb_mod_expert(a) == nb_mod_expert(b) && (nb_mod_role(a) == NB_ROLE_DOWN) == (nb_mod_role(b) == NB_ROLE_DOWN);
+}
+
+static nb_status check_type(const nb_stored *at, nb_err *err)
+{
+    const nb_dtype t = at->w->dtype;
+
+    if (t == NB_DT_F16 || t == NB_DT_BF16 || t == NB_DT_F32 || at->more)
+        return NB_OK;
+    return nb_fail(err, NB_EUNSUPPORTED, "quantize.input", "", "tensor \"%s\" is %s; quantize reads f16, bf16 and f32", at->w->name,
+                   nb_dtype_info(t)->name);
+}
+
+/* Linears that share an input follow one another. */
+static void mark_shared(const nb_plan *p, nb_qmod *m, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        nb_qmod *first = NULL;
+
+        for (end = i; end < n && nb_mods_share(p, m[i].mod, m[end].mod); end++)
+            if (m[end].quantized) {
+                first = first ? first : &m[end];
+                first->sharing++;
+            }
+        if (first)
+            first->first = true;
+        for (size_t j = i; first && j < end; j++)
+            m[j].sharing = first->sharing;
+    }
+}
+
+static nb_status open_layer(nb_qmods *t, const nb_plan *p, const nb_store *s, size_t layer, const nb_mod *mods, size_t n,
+                            const nb_qspec *spec, nb_qmod_rule *rule, void *user, nb_err *err)
+{
+    nb_qmod *m = t->mods + t->n;
+    nb_status rc = NB_OK;
+
+    for (size_t i = 0; i < n && rc == NB_OK; i++) {
+        m[i] = (nb_qmod){ .layer = layer, .mod = mods[i], .spec = *spec };
+        rc = nb_stored_find(p, s, layer, mods[i], &m[i].at, err);
+        if (rc == NB_OK)
+            rc = check_type(&m[i].at, err);
+        if (rc == NB_OK)
+            m[i].quantized = !rule || rule(user, &m[i], &m[i].spec);
+        t->n_quantized += m[i].quantized;
+    }
+    if (rc == NB_OK)
+        mark_shared(p, m, n);
+    t->n += n;
+    return rc;
+}
+
+nb_status nb_qmods_open(nb_qmods *t, const nb_plan *p, const nb_store *s, const nb_qspec *spec, nb_qmod_rule *rule, void *user, nb_err *err)
+{
+    const size_t L = p->cfg->n_layers;
+    size_t total = 0, most = 0;
+    nb_status rc = NB_OK;
+    nb_mod *mods;
+
+    *t = (nb_qmods){ .n_layers = L };
+    for (size_t l = 0; l < L; l++) {
+        const size_t n = nb_layer_mods(p, s, l, NULL, 0);
+        total += n;
+        most = n > most ? n : most;
+    }
+    t->first = nb_calloc(L + 1, sizeof *t->first);
+    t->mods = nb_calloc(total ? total : 1, sizeof *t->mods);
+    mods = nb_alloc_array(most ? most : 1, sizeof *mods);
+    if (!t->first || !t->mods || !mods)
+        rc = nb_enomem(err, "the list of linears");
+    for (size_t l = 0; l < L && rc == NB_OK; l++) {
+        t->first[l] = t->n;
+        rc = open_layer(t, p, s, l, mods, nb_layer_mods(p, s, l, mods, most), spec, rule, user, err);
+    }
+    if (rc == NB_OK)
+        t->first[L] = t->n;
+    else
+        nb_qmods_clear(t);
+    nb_free(mods);
+    return rc;
+}
+
+void nb_qmods_clear(nb_qmods *t)
+{
+    nb_free(t->mods);
+    nb_free(t->first);
+    *t = (nb_qmods){ 0 };
+}
+
+const nb_qmod *nb_qmods_find(const nb_qmods *t, size_t layer, nb_mod mod)
+{
+    for (size_t i = t->first[layer]; i < t->first[layer + 1]; i++)
+        if (t->mods[i].mod == mod)
+            return &t->mods[i];
+    return NULL;
+}

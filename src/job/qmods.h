@@ -1,0 +1,43 @@
+/* qmods.h - every linear of a model's decoder layers, and what becomes of it: quantized with which values, or left as it is.
+ *
+ * In the order of the walk: layer by layer, op by op, expert by expert. Immutable after open; any thread. */
+#ifndef NB_JOB_QMODS_H
+#define NB_JOB_QMODS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "model/mod.h"
+#include "quant/quant.h"
+
+typedef struct nb_qmod {
+    size_t layer;
+    nb_mod mod;
+    nb_stored at;   /* name, tensors, sizes */
+    nb_qspec spec;  /* of this linear, where it is quantized */
+    bool quantized; /* else it stays 16-bit */
+    bool first;     /* the first quantized one that reads its input ... */
+    size_t sharing; /* ... and how many do */
+} nb_qmod;
+
+typedef struct nb_qmods {
+    nb_qmod *mods;
+    size_t n, n_layers, n_quantized;
+    size_t *first; /* [n_layers + 1] index of the first linear of a layer */
+} nb_qmods;
+
+/* What nb_qmods_open asks for each linear: change spec, or return false for one that stays as it is. */
+typedef bool nb_qmod_rule(void *user, const nb_qmod *m, nb_qspec *spec);
+
+/* Find and check all of them. rule NULL: all are quantized as spec says. s and the plan must outlive it. NB_EFORMAT
+ * "cfg.missing_tensor", "cfg.shape_mismatch"; NB_EUNSUPPORTED "quantize.input" for tensors that are not f16, bf16, f32 or MXFP4. */
+nb_status nb_qmods_open(nb_qmods *t, const nb_plan *p, const nb_store *s, const nb_qspec *spec, nb_qmod_rule *rule, void *user,
+                        nb_err *err);
+void nb_qmods_clear(nb_qmods *t); /* a zeroed one is fine */
+/* One linear of a layer, or NULL. */
+const nb_qmod *nb_qmods_find(const nb_qmods *t, size_t layer, nb_mod mod);
+/* Do two linears of a layer read the same input? */
+bool nb_mods_share(const nb_plan *p, nb_mod a, nb_mod b);
+
+#endif
