@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/err.h"
+
 /* Source linears of one layer. The order is the order of a fused matrix. */
 typedef enum nb_role {
     NB_ROLE_Q,
@@ -21,6 +23,20 @@ typedef enum nb_role {
     NB_ROLE_UP,      /* of a plain MLP: its first matrix       */
     NB_ROLE_GATE_UP, /* gate rows, then up rows, as one stored matrix */
     NB_ROLE_DOWN,
+    NB_ROLE_OGATE,  /* gate of the output of attention        */
+    NB_ROLE_MIX_IN, /* of a mixer without softmax: its input, all parts of it that are one matrix */
+    NB_ROLE_MIX_Q,  /* or q, k, v apart                       */
+    NB_ROLE_MIX_K,
+    NB_ROLE_MIX_V,
+    NB_ROLE_MIX_Z, /* its output gate; of KDA in two steps   */
+    NB_ROLE_MIX_ZA,
+    NB_ROLE_MIX_BA, /* rates and decays, by key head          */
+    NB_ROLE_MIX_B,  /* rates                                  */
+    NB_ROLE_MIX_A,  /* decays; of KDA the second of two steps */
+    NB_ROLE_MIX_AA,
+    NB_ROLE_MIX_X, /* Mamba-1: time step, B, C from the convolved input, and the time steps */
+    NB_ROLE_MIX_DT,
+    NB_ROLE_MIX_OUT,
     NB_ROLE_COUNT,
     NB_ROLE_NONE = NB_ROLE_COUNT
 } nb_role;
@@ -41,16 +57,44 @@ typedef enum nb_vec {
     NB_VEC_KN_BIAS,
     NB_VEC_SINKS,     /* a logit for each head that joins the softmax */
     NB_VEC_ACT_SCALE, /* what AutoAWQ divides the activation of a plain MLP by; optional */
+    NB_VEC_CONV,      /* of mixers: the convolution [taps][channels], also of k and v where they are apart, and its bias */
+    NB_VEC_CONV_K,
+    NB_VEC_CONV_V,
+    NB_VEC_CONV_BIAS,
+    NB_VEC_A_LOG,
+    NB_VEC_DT_BIAS,
+    NB_VEC_SKIP,     /* D                               */
+    NB_VEC_MIX_NORM, /* weight before the output        */
+    NB_VEC_DT_NORM,  /* Mamba-1: of time step, B, C     */
+    NB_VEC_B_NORM,
+    NB_VEC_C_NORM,
+    NB_VEC_ALPHA_P, /* of xielu: four scalars */
+    NB_VEC_ALPHA_N,
+    NB_VEC_BETA,
+    NB_VEC_EPS,
     NB_VEC_COUNT,
     NB_VEC_NONE = NB_VEC_COUNT /* a norm without parameters */
 } nb_vec;
 
 /* Names relative to the prefix of the model or to a layer; NULL: as Llama names it (spec models 4.1). */
 typedef struct nb_names {
-    const char *embed, *positions, *layers, *norm, *head; /* head: a full name */
+    const char *embed, *positions, *layers, *norm, *head, *embed_norm; /* head: a full name */
     const char *roles[NB_ROLE_COUNT];
-    const char *vecs[NB_VEC_KVA + 1]; /* stems: .weight and .bias follow */
+    const char *vecs[NB_VEC_COUNT]; /* of norms stems: .weight and .bias follow; of others the whole name */
 } nb_names;
+
+/* What mixes the tokens of a layer (models-2026 S1). */
+typedef enum nb_mixer {
+    NB_MIX_ATTN,
+    NB_MIX_DELTA,     /* gated delta rule                          */
+    NB_MIX_KDA,       /* the same with a decay for every channel   */
+    NB_MIX_SSM,       /* Mamba-2                                   */
+    NB_MIX_SSM1,      /* Mamba-1                                   */
+    NB_MIX_CONV,      /* short convolution                         */
+    NB_MIX_LIGHTNING, /* linear attention with fixed decays        */
+    NB_MIX_NONE,      /* the layer is an MLP only                  */
+    NB_MIX_COUNT
+} nb_mixer;
 
 /* Where a bias flag comes from. */
 typedef enum nb_bias_rule { NB_BIAS_NO, NB_BIAS_YES, NB_BIAS_CONFIG } nb_bias_rule;
@@ -64,7 +108,10 @@ typedef enum nb_window_rule {
     NB_WINDOW_QWEN2_MOE, /* even layers below max_window_layers, if use_sliding_window */
     NB_WINDOW_EVEN,      /* even layers                                                */
     NB_WINDOW_PATTERN,   /* all but the last of every `pattern` (sliding_window_pattern) */
-    NB_WINDOW_NO_ROPE    /* layers without rope, if use_sliding_window                 */
+    NB_WINDOW_NO_ROPE,   /* layers without rope, if use_sliding_window                 */
+    NB_WINDOW_FROM,      /* layers from max_window_layers on                           */
+    NB_WINDOW_CWM,       /* all but every fourth, from the first on                    */
+    NB_WINDOW_ROPE       /* layers with rope                                           */
 } nb_window_rule;
 
 /* Which layers are rotated, and how. */
@@ -78,14 +125,33 @@ typedef enum nb_rope_rule {
 } nb_rope_rule;
 
 /* y = (x [- mean]) / deviation * (w + offset) + b */
-typedef enum nb_norm_kind { NB_NORM_RMS, NB_NORM_RMS1, NB_NORM_LN, NB_NORM_LN1, NB_NORM_LN_W, NB_NORM_LN_0 } nb_norm_kind;
+typedef enum nb_norm_kind {
+    NB_NORM_RMS,
+    NB_NORM_RMS1,
+    NB_NORM_LN,
+    NB_NORM_LN1,
+    NB_NORM_LN_W, /* no bias           */
+    NB_NORM_LN_0, /* nor weight        */
+    NB_NORM_RMS_0 /* no weight         */
+} nb_norm_kind;
 
 /* Where a layer has its norms (spec models 2, column Slots). */
-typedef enum nb_block_kind { NB_BLOCK_PRE, NB_BLOCK_POST, NB_BLOCK_SANDWICH, NB_BLOCK_PAR1, NB_BLOCK_PAR2, NB_BLOCK_POST_LN } nb_block_kind;
+typedef enum nb_block_kind {
+    NB_BLOCK_PRE,
+    NB_BLOCK_POST,
+    NB_BLOCK_SANDWICH,
+    NB_BLOCK_PAR1,
+    NB_BLOCK_PAR2,
+    NB_BLOCK_POST_LN,
+    NB_BLOCK_NORM_RES, /* as PRE, but the residual is the norm's output */
+    NB_BLOCK_SINGLE,   /* one norm, and either a mixer or an MLP        */
+    NB_BLOCK_MIXED,    /* attention layers POST, others PRE             */
+    NB_BLOCK_BOTH      /* as PRE, attention and a mixer in every layer  */
+} nb_block_kind;
 
 /* Norms of q and k before rope: over each head with one weight, over all heads, over each head with its own weight; over
- * each head after rope. */
-typedef enum nb_qk_kind { NB_QK_NONE, NB_QK_HEAD, NB_QK_FULL, NB_QK_PER_HEAD, NB_QK_AFTER } nb_qk_kind;
+ * each head after rope, the last without a weight. */
+typedef enum nb_qk_kind { NB_QK_NONE, NB_QK_HEAD, NB_QK_FULL, NB_QK_PER_HEAD, NB_QK_AFTER, NB_QK_AFTER_0 } nb_qk_kind;
 
 /* How q, k and v are stored: apart; rows of q, k, v; by kv head: its q heads, k, v. */
 typedef enum nb_qkv_kind { NB_QKV_SPLIT, NB_QKV_CAT, NB_QKV_BY_HEAD } nb_qkv_kind;
@@ -94,24 +160,33 @@ typedef enum nb_act_kind {
     NB_ACT_SILU,
     NB_ACT_GELU_TANH,
     NB_ACT_GELU_ERF,
-    NB_ACT_RELU, /* of plain MLPs only, as the next */
-    NB_ACT_RELU2 /* relu(x)^2 */
+    NB_ACT_RELU,  /* of plain MLPs only, as the next */
+    NB_ACT_RELU2, /* relu(x)^2 */
+    NB_ACT_XIELU  /* models-2026 S4.1, with four scalars of the layer */
 } nb_act_kind;
 
 /* How a token's experts are chosen and weighted: spec models 7.1 to 7.7. */
 typedef enum nb_router {
     NB_ROUTE_NONE,
-    NB_ROUTE_SOFTMAX, /* best of the softmax over all                           */
-    NB_ROUTE_TOP,     /* softmax over the best                                  */
-    NB_ROUTE_GREEDY,  /* as SOFTMAX, scaled; or within groups by their best one */
-    NB_ROUTE_SIGMOID, /* sigmoids with a correction, within groups              */
-    NB_ROUTE_MIXER    /* two, each of a softmax over what is close to it        */
+    NB_ROUTE_SOFTMAX,    /* best of the softmax over all                           */
+    NB_ROUTE_TOP,        /* softmax over the best                                  */
+    NB_ROUTE_GREEDY,     /* as SOFTMAX, scaled; or within groups by their best one */
+    NB_ROUTE_SIGMOID,    /* sigmoids with a correction, within groups              */
+    NB_ROUTE_MIXER,      /* two, each of a softmax over what is close to it        */
+    NB_ROUTE_SIGMOID_M2, /* sigmoids with a correction, shares of their sum: models-2026 S5, as the rest */
+    NB_ROUTE_AFMOE,      /* the same over the sum + 1e-20, scaled                */
+    NB_ROUTE_LFM2,       /* over the sum + 1e-6 if renormalised, scaled          */
+    NB_ROUTE_GROUPS,     /* softmax, groups by their two best, others 0          */
+    NB_ROUTE_ERNIE,      /* softmax with a correction, over max(sum, 1e-12)      */
+    NB_ROUTE_LONGCAT,    /* softmax with a correction, scaled; identity experts  */
+    NB_ROUTE_LLAMA4      /* best scores; the sigmoid multiplies the expert's input */
 } nb_router;
 typedef enum nb_shared_kind {
     NB_SHARED_NONE,
     NB_SHARED_COUNT, /* n_shared_experts of the experts' size     */
     NB_SHARED_GATED, /* shared_expert_intermediate_size, with a gate */
-    NB_SHARED_SIZE   /* shared_intermediate_size                  */
+    NB_SHARED_SIZE,  /* shared_intermediate_size                  */
+    NB_SHARED_FF     /* one of the experts' size                  */
 } nb_shared_kind;
 
 /* Experts, with what holds when a key is absent. */
@@ -126,7 +201,8 @@ typedef struct nb_moe_row {
     size_t first, n_groups, top_groups, n_shared;
     double scale;
     nb_shared_kind shared;
-    bool clamped; /* experts of gpt_oss: spec models 6 */
+    bool clamped;  /* experts of gpt_oss: spec models 6 */
+    bool optional; /* no expert count: no experts        */
 } nb_moe_row;
 
 /* What differs in kind, not in a value. */
@@ -151,8 +227,18 @@ typedef enum nb_quirk {
     NB_Q_OSS = 1 << 17,           /* yarn when no key says how to rotate */
     NB_Q_MSCALE = 1 << 18,        /* short_mscale, long_mscale */
     NB_Q_INTERLEAVE = 1 << 19,    /* rope_interleave (yes when absent) says whether pairs are rotated */
-    NB_Q_SKIP_CROSS = 1 << 20     /* layers of cross_attention_layers do nothing without an image */
+    NB_Q_SKIP_CROSS = 1 << 20,    /* layers of cross_attention_layers do nothing without an image */
+    NB_Q_NO_HEADS = 1 << 21,      /* no attention: no heads */
+    NB_Q_GATED_Q = 1 << 22,       /* q rows of a head are followed by those of its output gate */
+    NB_Q_FOUR_D = 1 << 23,        /* an MLP of 4 times hidden_size when no key says it        */
+    NB_Q_ROPE_GIVEN = 1 << 24,    /* rotated only if rope_theta is given                      */
+    NB_Q_LLAMA3_OR = 1 << 25,     /* llama3, or with YARN_OR yarn, when no key says how to rotate: rope_default */
+    NB_Q_YARN_OR = 1 << 26
 } nb_quirk;
+
+struct nb_config;
+struct nb_cfg_reader;
+typedef nb_status nb_arch_read(const struct nb_cfg_reader *r, struct nb_config *c);
 
 typedef struct nb_arch {
     const char *type; /* model_type                     */
@@ -177,7 +263,8 @@ typedef struct nb_arch {
     nb_act_kind act; /* when the key is absent */
     bool rope_pairs; /* rotate (2i, 2i+1), not (i, i + r/2) */
     nb_rope_rule rope;
-    double local_theta; /* of windowed layers under LAYERS_LOCAL; 0: as the full ones */
+    double rope_factor, rope_orig, rope_low, rope_high; /* of LLAMA3_OR and YARN_OR */
+    double local_theta;                                 /* of windowed layers under LAYERS_LOCAL; 0: as the full ones */
     nb_window_rule window;
     size_t window_size; /* sliding_window when the key is absent; 0: none */
     size_t pattern;     /* sliding_window_pattern when absent */
@@ -186,6 +273,7 @@ typedef struct nb_arch {
     bool mla; /* latent attention */
     nb_moe_row moe;
     const nb_names *names;
+    nb_arch_read *sizes, *more; /* keys of this family only: with the heads, and after all sizes; NULL: none */
 } nb_arch;
 
 /* By model_type or another name of it, else by class name; either may be NULL. NULL when neither is known. */

@@ -239,16 +239,19 @@ static nb_status plan_layer(const nb_model *m, size_t layer, nb_layer *l, nb_pac
 }
 
 /* A vector of n values; per head weights may be stored as a matrix of one row a head. */
-static nb_status find_vec(const nb_model *m, const char *name, size_t n, const nb_tensor **out, nb_err *err)
+static nb_status find_vec(const nb_model *m, const char *name, size_t n, bool any_rank, const nb_tensor **out, nb_err *err)
 {
     char got[128];
+    uint64_t total = 1;
     const nb_tensor *t = *out = nb_store_find(m->store, name);
 
     if (!t)
         return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing", name);
     if (t->rank == 2 && m->cfg.qk == NB_QK_PER_HEAD && t->shape[1] == m->cfg.head_dim && t->shape[0] == n / m->cfg.head_dim)
         return NB_OK;
-    if (t->rank != 1 || t->shape[0] != n)
+    for (unsigned i = 0; any_rank && i < t->rank; i++)
+        total *= t->shape[i];
+    if (any_rank ? total != n : t->rank != 1 || t->shape[0] != n)
         return nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "", "tensor \"%s\" is %s, the configuration needs [%zu]", name,
                        nb_shape_str(got, sizeof got, t->shape, t->rank), n);
     return NB_OK;
@@ -257,7 +260,7 @@ static nb_status find_vec(const nb_model *m, const char *name, size_t n, const n
 nb_status nb_bind_vec(const nb_model *m, const char *name, size_t n, nb_arena *mem, float **out, nb_err *err)
 {
     const nb_tensor *t;
-    nb_status rc = find_vec(m, name, n, &t, err);
+    nb_status rc = find_vec(m, name, n, false, &t, err);
 
     if (rc != NB_OK)
         return rc;
@@ -271,22 +274,53 @@ void nb_add_one(float *v, size_t n)
         v[i] += 1;
 }
 
+/* [channels][n] as [n][channels]. */
+static nb_status turn(float *v, size_t n, size_t channels, nb_err *err)
+{
+    float *copy = nb_alloc_array(n * channels, sizeof *copy);
+
+    if (!copy)
+        return nb_enomem(err, "a vector of a mixer");
+    memcpy(copy, v, n * channels * sizeof *v);
+    for (size_t c = 0; c < channels; c++)
+        for (size_t i = 0; i < n; i++)
+            v[i * channels + c] = copy[c * n + i];
+    nb_free(copy);
+    return NB_OK;
+}
+
+/* Convolutions tap by tap; Mamba-1's decays by state, as what multiplies the time step. */
+static nb_status arrange(const nb_model *m, size_t layer, nb_vec vec, float *v, size_t n, nb_err *err)
+{
+    const nb_mix_cfg *x = &m->cfg.mix;
+    nb_status rc = NB_OK;
+
+    if (vec >= NB_VEC_CONV && vec <= NB_VEC_CONV_V)
+        return turn(v, x->taps, n / x->taps, err);
+    if (vec != NB_VEC_A_LOG || nb_plan_mixer(&m->plan, layer) != NB_MIX_SSM1)
+        return NB_OK;
+    rc = turn(v, x->key_dim, x->value_dim, err);
+    for (size_t i = 0; i < n; i++)
+        v[i] = -expf(v[i]);
+    return rc;
+}
+
 /* A vector of a layer, check only (out NULL) or read. */
 static nb_status layer_vec(const nb_model *m, size_t layer, nb_vec vec, nb_arena *mem, float **out, nb_err *err)
 {
-    const size_t n = nb_plan_vec_size(&m->plan, vec), parts = nb_plan_vec_parts(&m->plan, vec);
+    const size_t n = nb_plan_has_vec(&m->plan, layer, vec) ? nb_plan_vec_size(&m->plan, vec) : 0, parts = nb_plan_vec_parts(&m->plan, vec);
     float *v = out &&n > 0 ? *out = nb_arena_calloc(mem, n, sizeof **out) : NULL;
     char name[192];
     nb_status rc = out && n > 0 && !v ? nb_enomem(err, "a norm vector") : NB_OK;
 
-    if (m->cfg.skip && m->cfg.skip[layer])
-        return NB_OK;
     for (size_t i = 0; i < parts && n > 0 && rc == NB_OK; i++) {
         const nb_tensor *t;
-        rc = find_vec(m, nb_plan_vec_part(&m->plan, layer, vec, i, name, sizeof name), n / parts, &t, err);
+        rc = find_vec(m, nb_plan_vec_part(&m->plan, layer, vec, i, name, sizeof name), n / parts, vec >= NB_VEC_CONV, &t, err);
         if (rc == NB_OK && v)
             rc = nb_store_read_f32(m->store, t, 0, n / parts, v + i * (n / parts), err);
     }
+    if (v && rc == NB_OK)
+        rc = arrange(m, layer, vec, v, n, err);
     if (v && m->cfg.norm == NB_NORM_LN1 && (vec == NB_VEC_N1 || vec == NB_VEC_N2))
         nb_add_one(v, n);
     return rc;

@@ -78,8 +78,15 @@ static nb_status bind_norm(nb_model *m, nb_err *err)
     char name[192];
     nb_status rc = NB_OK;
 
-    if (!m->cfg.final_norm || kind == NB_NORM_LN_0)
-        return NB_OK;
+    if (m->cfg.embed_norm && kind == NB_NORM_LN) {
+        snprintf(name, sizeof name, "%s%s.weight", m->plan.prefix, m->cfg.names->embed_norm);
+        rc = nb_bind_vec(m, name, m->cfg.d_model, &m->top.mem, &m->top.vec[NB_VEC_N2], err);
+        snprintf(name, sizeof name, "%s%s.bias", m->plan.prefix, m->cfg.names->embed_norm);
+        if (rc == NB_OK)
+            rc = nb_bind_vec(m, name, m->cfg.d_model, &m->top.mem, &m->top.vec[NB_VEC_N2_BIAS], err);
+    }
+    if (rc != NB_OK || !m->cfg.final_norm || kind == NB_NORM_LN_0 || kind == NB_NORM_RMS_0)
+        return rc;
     snprintf(name, sizeof name, "%s%s.weight", m->plan.prefix, stem);
     rc = nb_bind_vec(m, name, m->cfg.d_model, &m->top.mem, &m->top.vec[NB_VEC_N1], err);
     if (rc == NB_OK && kind == NB_NORM_LN1)

@@ -26,7 +26,7 @@ static nb_status find_arch(const nb_cfg_reader *r, nb_config *c)
 
 static nb_status get_heads(const nb_cfg_reader *r, nb_config *c)
 {
-    static const char *const heads[] = { "num_attention_heads", "n_head", NULL };
+    static const char *const heads[] = { "num_attention_heads", "n_head", "n_heads", NULL };
     static const char *const kv[] = { "num_key_value_heads", "num_kv_heads", NULL };
     static const char *const dim[] = { "head_dim", NULL };
     const char *key;
@@ -34,6 +34,10 @@ static nb_status get_heads(const nb_cfg_reader *r, nb_config *c)
     bool fixed;
     nb_status rc;
 
+    if (c->arch->quirks & NB_Q_NO_HEADS) {
+        c->n_heads = c->n_kv_heads = c->head_dim = c->kv_dim = 1;
+        return NB_OK;
+    }
     rc = nb_cfg_size(r, heads, NB_CFG_MAX_COUNT, c->arch->n_heads, &c->n_heads);
     if (rc != NB_OK)
         return rc;
@@ -65,16 +69,20 @@ static nb_status get_heads(const nb_cfg_reader *r, nb_config *c)
 
 static nb_status get_sizes(const nb_cfg_reader *r, nb_config *c)
 {
-    static const char *const hidden[] = { "hidden_size", "n_embd", "d_model", NULL };
-    static const char *const layers[] = { "num_hidden_layers", "n_layer", "n_layers", NULL };
+    static const char *const hidden[] = { "hidden_size", "n_embd", "d_model", "n_embed", NULL };
+    static const char *const layers[] = { "num_hidden_layers", "n_layer", "n_layers", "num_layers", NULL };
     static const char *const ff[] = { "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", NULL };
     static const char *const vocab[] = { "vocab_size", NULL };
-    static const char *const context[] = { "max_position_embeddings", "n_positions", NULL };
+    const bool wide = (c->arch->quirks & (NB_Q_GPT2 | NB_Q_FALCON | NB_Q_FOUR_D)) != 0;
+    static const char *const context[] = {
+        "max_position_embeddings", "n_positions", "max_seq_len", "model_max_length", "seq_length", NULL
+    };
     nb_status rc;
 
     if ((rc = nb_cfg_size(r, hidden, NB_CFG_MAX_DIM, 0, &c->d_model)) != NB_OK ||
-        (rc = nb_cfg_size(r, layers, NB_CFG_MAX_COUNT, 0, &c->n_layers)) != NB_OK || (rc = get_heads(r, c)) != NB_OK ||
-        (rc = nb_cfg_size(r, ff, NB_CFG_MAX_DIM, c->arch->quirks & (NB_Q_GPT2 | NB_Q_FALCON) ? 4 * c->d_model : 0, &c->d_ff)) != NB_OK ||
+        (c->arch->sizes && (rc = c->arch->sizes(r, c)) != NB_OK) ||
+        (!c->n_layers && (rc = nb_cfg_size(r, layers, NB_CFG_MAX_COUNT, 0, &c->n_layers)) != NB_OK) || (rc = get_heads(r, c)) != NB_OK ||
+        (!c->d_ff && (rc = nb_cfg_size(r, ff, NB_CFG_MAX_DIM, wide ? 4 * c->d_model : 0, &c->d_ff)) != NB_OK) ||
         (rc = nb_cfg_size(r, vocab, NB_CFG_MAX_DIM, 0, &c->vocab)) != NB_OK)
         return rc;
     return nb_cfg_size(r, context, (int64_t)1 << 53, 2048, &c->context); /* any size: nothing is allocated from it (CF-13) */
@@ -110,7 +118,7 @@ static nb_status get_flags(const nb_cfg_reader *r, nb_config *c)
 
 static nb_status get_act(const nb_cfg_reader *r, nb_config *c)
 {
-    static const char *const keys[] = { "hidden_activation", "hidden_act", "activation_function", "activation", NULL };
+    static const char *const keys[] = { "hidden_activation", "hidden_act", "activation_function", "activation", "mlp_hidden_act", NULL };
     static const struct {
         const char *name;
         nb_act_kind kind;
@@ -124,6 +132,7 @@ static nb_status get_act(const nb_cfg_reader *r, nb_config *c)
                  { "gelu_accurate", NB_ACT_GELU_TANH },
                  { "gelu_fast", NB_ACT_GELU_TANH },
                  { "relu", NB_ACT_RELU },
+                 { "xielu", NB_ACT_XIELU },
                  { "relu2", NB_ACT_RELU2 } };
     const bool plain = c->arch->mlp == NB_MLP_PLAIN;
     const char *key;
@@ -132,7 +141,7 @@ static nb_status get_act(const nb_cfg_reader *r, nb_config *c)
     c->act = c->arch->act;
     if (!v)
         return NB_OK;
-    for (size_t i = 0; i < NB_LEN(acts) - (plain ? 0 : 2); i++) {
+    for (size_t i = 0; i < NB_LEN(acts) - (plain ? 0 : 3); i++) {
         if (strcmp(nb_json_str(v, ""), acts[i].name) == 0) {
             c->act = acts[i].kind;
             if (c->act == NB_ACT_GELU_ERF && c->arch->quirks & NB_Q_GELU_TANH)
@@ -155,6 +164,12 @@ static bool by_rule(const nb_config *c, size_t l, size_t n, const char *letters)
         return l % 2 == 0 && l < n;
     case NB_WINDOW_EVEN:
         return l % 2 == 0;
+    case NB_WINDOW_FROM:
+        return l >= n;
+    case NB_WINDOW_CWM:
+        return l % 4 != 0;
+    case NB_WINDOW_ROPE:
+        return nb_rope_layer(c, l) != NB_ROPE_OFF;
     case NB_WINDOW_PATTERN:
         return letters ? letters[l % strlen(letters)] == 'L' : (l + 1) % n != 0;
     case NB_WINDOW_NO_ROPE:
@@ -176,10 +191,11 @@ static nb_status mark_layers(const nb_cfg_reader *r, nb_config *c, const nb_json
         const char *s = nb_json_str(t, "");
         if (!types)
             w[l] = by_rule(c, l, n, letters);
-        else if (strcmp(s, "sliding_attention") == 0)
+        else if (strcmp(s, c->chunk ? "chunked_attention" : "sliding_attention") == 0)
             w[l] = 1;
         else if (strcmp(s, "full_attention") != 0)
-            return nb_cfg_unsupported(r, "layer_types", t, "full_attention and sliding_attention");
+            return nb_cfg_unsupported(r, "layer_types", t,
+                                      c->chunk ? "full_attention and chunked_attention" : "full_attention and sliding_attention");
         any = any || w[l];
     }
     c->windowed = any ? w : NULL;
@@ -192,14 +208,14 @@ static nb_status mark_layers(const nb_cfg_reader *r, nb_config *c, const nb_json
 static nb_status get_window_rule(const nb_cfg_reader *r, nb_config *c, const nb_json *types)
 {
     static const char *const upper[] = { "max_window_layers", NULL };
-    static const char *const pattern[] = { "sliding_window_pattern", "_sliding_window_pattern", NULL };
+    static const char *const pattern[] = { "sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers", NULL };
     const char *letters = nb_json_str(nb_json_get(r->in, pattern[0]), NULL);
     nb_status rc = NB_OK;
     size_t n = 0;
 
-    if ((c->arch->window == NB_WINDOW_UPPER || c->arch->window == NB_WINDOW_QWEN2_MOE) && !types) {
+    if ((c->arch->window == NB_WINDOW_UPPER || c->arch->window == NB_WINDOW_FROM || c->arch->window == NB_WINDOW_QWEN2_MOE) && !types) {
         if (nb_json_int(nb_json_get(r->in, "max_window_layers"), -1) != 0) /* 0 is a fine value here */
-            rc = nb_cfg_size(r, upper, (int64_t)1 << 31, 28, &n);
+            rc = nb_cfg_size(r, upper, (int64_t)1 << 31, c->arch->window == NB_WINDOW_FROM ? 62 : 28, &n);
     } else if (c->arch->window == NB_WINDOW_PATTERN && !types) {
         if (!letters)
             rc = nb_cfg_size(r, pattern, (int64_t)1 << 31, c->arch->pattern, &n);
@@ -228,9 +244,11 @@ static nb_status get_window(const nb_cfg_reader *r, nb_config *c)
         if (rc != NB_OK)
             return rc;
     }
-    if (!use || (w ? nb_json_is_null(w) : a->window_size == 0)) /* unused, whatever it says */
+    if (!use || (!c->chunk && (w ? nb_json_is_null(w) : a->window_size == 0))) /* unused, whatever it says */
         return NB_OK;
-    rc = nb_cfg_size(r, size, (int64_t)1 << 53, a->window_size, &c->sliding_window);
+    rc = c->chunk ? NB_OK : nb_cfg_size(r, size, (int64_t)1 << 53, a->window_size, &c->sliding_window);
+    if (c->chunk)
+        c->sliding_window = c->chunk;
     return rc != NB_OK ? rc : get_window_rule(r, c, types);
 }
 

@@ -26,8 +26,8 @@ typedef enum nb_rope_kind {
 typedef struct nb_rope {
     nb_rope_kind kind;
     double theta, partial, factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim, alpha,
-        short_mscale, long_mscale; /* 0: by the rule */
-    bool truncate, has_attention_factor;
+        short_mscale, long_mscale;             /* 0: by the rule */
+    bool truncate, has_attention_factor, back; /* back: turned the other way */
     uint64_t orig_context;
     const double *long_factor, *short_factor; /* in the config's arena */
 } nb_rope;
@@ -50,7 +50,19 @@ typedef struct nb_moe_cfg {
 typedef struct nb_mla_cfg {
     bool on;
     size_t q_rank, kv_rank, nope, rope, value; /* q_rank 0: q in one step */
+    double q_mult, kv_mult;                    /* 1: none                 */
 } nb_mla_cfg;
+
+/* Mixers without softmax (models-2026 S4.4 to S4.9). Delta and KDA: keys of key_heads, values of heads; Mamba-2: heads of
+ * value_dim in groups that share B and C of key_dim; Mamba-1: one head of inner channels; lightning: heads of key_dim. */
+typedef struct nb_mix_cfg {
+    size_t taps;                                       /* of the convolution                 */
+    size_t key_heads, heads, key_dim, value_dim, rank; /* rank: of time steps of Mamba-1     */
+    bool grouped;                                      /* stored by key head (qwen3_next)    */
+    bool conv_bias, in_bias, out_bias, gate_first, no_norm;
+    double rate, dt_min, dt_max, norm_eps; /* rate: factor of beta                           */
+    double parts[5], in_mult, out_mult;    /* of falcon_h1: z, x, B, C, dt                   */
+} nb_mix_cfg;
 
 typedef struct nb_config {
     const nb_arch *arch;
@@ -87,7 +99,18 @@ typedef struct nb_config {
     nb_dtype dtype;                     /* as declared; NONE when absent */
     int64_t bos_id, eos_id[16], pad_id; /* -1: none */
     size_t n_eos;
-    void *mem; /* arena of factor lists */
+    const uint8_t *mixer; /* [n_layers] nb_mixer; NULL: attention everywhere */
+    nb_mix_cfg mix;
+    bool gated_q;                                             /* q rows of a head are followed by its gate */
+    bool out_gate;                                            /* attention output times a sigmoid of a projection */
+    size_t chunk;                                             /* windowed layers see their own chunk of so many positions; 0: a window */
+    double grow, grow_step, grow_shift;                       /* q times 1 + grow ln(1 + floor((pos + shift) / step)); 0: none         */
+    bool grow_off;                                            /* only in layers that are not rotated */
+    bool embed_norm;                                          /* of the model's kind, behind the embedding */
+    double final_mult;                                        /* of what the head reads; 1: none     */
+    double alpha[3], beta[3];                                 /* NORM_RES: x = alpha norm + beta f: linear, full attention, MLP */
+    double attn_in, attn_out, key_mult, gate_mult, down_mult; /* of falcon_h1; 1: none */
+    void *mem;                                                /* arena of factor lists */
 } nb_config;
 
 /* Parse and check. root: config.json; a text_config inside is followed (models 3). Unknown architecture: NB_EUNSUPPORTED

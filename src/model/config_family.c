@@ -104,7 +104,7 @@ static nb_status get_granite(const nb_cfg_reader *r, nb_config *c)
 static nb_status get_sparse(const nb_cfg_reader *r, nb_config *c, const nb_moe_row *row)
 {
     static const char *const step_key[] = { "decoder_sparse_step", NULL };
-    const nb_json *only = nb_json_get(r->in, "mlp_only_layers");
+    const nb_json *only = nb_json_get(r->in, "mlp_only_layers"), *kinds = nb_json_get(r->in, "mlp_layer_types");
     uint8_t *sparse = nb_arena_calloc(c->mem, c->n_layers, 1);
     int64_t first = (int64_t)row->first;
     size_t step = 1;
@@ -115,15 +115,25 @@ static nb_status get_sparse(const nb_cfg_reader *r, nb_config *c, const nb_moe_r
     if (row->by_step)
         rc = nb_cfg_size(r, step_key, (int64_t)1 << 31, 1, &step);
     if (row->by_first) {
-        const nb_json *v = nb_json_get(r->in, "first_k_dense_replace");
-        first = v && !nb_json_is_null(v) ? nb_json_int(v, -1) : first;
+        static const char *const keys[] = { "first_k_dense_replace", "num_dense_layers", NULL };
+        const char *key;
+        const nb_json *v = nb_cfg_find(r, keys, &key);
+        first = v ? nb_json_int(v, -1) : first;
         if (first < 0)
-            return nb_cfg_bad(r, "first_k_dense_replace", v, "a count of layers");
+            return nb_cfg_bad(r, key, v, "a count of layers");
     }
+    if (nb_json_len(kinds) > 0 && nb_json_len(kinds) != c->n_layers)
+        return nb_fail(r->err, NB_EFORMAT, "cfg.value", "", "\"mlp_layer_types\" has %zu entries, expected one for each of %zu layers",
+                       nb_json_len(kinds), c->n_layers);
     for (size_t l = 0; l < c->n_layers; l++) {
         bool on = row->by_step ? (l + 1) % step == 0 : !row->by_first || (int64_t)l >= first;
         for (size_t i = 0; row->by_step && i < nb_json_len(only); i++)
             on = on && nb_json_int(nb_json_at(only, i), -1) != (int64_t)l;
+        if (nb_json_len(kinds) > 0) {
+            on = strcmp(nb_json_str(nb_json_at(kinds, l), ""), "sparse") == 0;
+            if (!on && strcmp(nb_json_str(nb_json_at(kinds, l), ""), "dense") != 0)
+                return nb_cfg_unsupported(r, "mlp_layer_types", nb_json_at(kinds, l), "dense and sparse");
+        }
         sparse[l] = on;
         c->moe.any_dense = c->moe.any_dense || !on;
     }
@@ -134,17 +144,22 @@ static nb_status get_sparse(const nb_cfg_reader *r, nb_config *c, const nb_moe_r
 static nb_status get_shared(const nb_cfg_reader *r, nb_config *c, const nb_moe_row *row)
 {
     static const char *const gated[] = { "shared_expert_intermediate_size", NULL }, *const size[] = { "shared_intermediate_size", NULL };
-    const nb_json *v = nb_json_get(r->in, "n_shared_experts");
+    static const char *const count[] = { "n_shared_experts", "num_shared_experts", "moe_num_shared_experts", NULL };
+    const char *key = count[0];
+    const nb_json *found = nb_cfg_find(r, count, &key), *v = found ? found : nb_json_get(r->in, count[0]);
     int64_t n = (int64_t)row->n_shared;
 
     switch (row->shared) {
     case NB_SHARED_COUNT:
         if (v && (n = nb_json_is_null(v) ? 0 : nb_json_int(v, -1), n < 0 || n > 1024))
-            return nb_cfg_bad(r, "n_shared_experts", v, "an integer from 0 to 1024");
+            return nb_cfg_bad(r, key, v, "an integer from 0 to 1024");
         c->moe.shared_ff = (size_t)n * c->moe.ff;
-        return c->moe.shared_ff <= NB_CFG_MAX_DIM ? NB_OK : nb_cfg_bad(r, "n_shared_experts", v, "fewer");
+        return c->moe.shared_ff <= NB_CFG_MAX_DIM ? NB_OK : nb_cfg_bad(r, key, v, "fewer");
     case NB_SHARED_GATED:
-        return nb_cfg_size(r, gated, NB_CFG_MAX_DIM, 5632, &c->moe.shared_ff);
+        return nb_cfg_size(r, gated, NB_CFG_MAX_DIM, row->n_shared ? row->n_shared : 5632, &c->moe.shared_ff);
+    case NB_SHARED_FF:
+        c->moe.shared_ff = c->moe.ff;
+        return NB_OK;
     case NB_SHARED_SIZE:
         if (nb_json_int(nb_json_get(r->in, size[0]), -1) == 0)
             return NB_OK;
@@ -156,13 +171,13 @@ static nb_status get_shared(const nb_cfg_reader *r, nb_config *c, const nb_moe_r
 
 static nb_status get_groups(const nb_cfg_reader *r, nb_config *c, const nb_moe_row *row)
 {
-    static const char *const n_group[] = { "n_group", NULL }, *const top[] = { "topk_group", NULL };
+    static const char *const n_group[] = { "n_group", "num_expert_group", NULL }, *const top[] = { "topk_group", NULL };
     const char *method = nb_json_str(nb_json_get(r->in, "topk_method"), "greedy");
     nb_moe_cfg *m = &c->moe;
     nb_status rc;
 
     m->n_groups = m->top_groups = 1;
-    if (row->router != NB_ROUTE_SIGMOID && row->router != NB_ROUTE_GREEDY)
+    if (row->router != NB_ROUTE_SIGMOID && row->router != NB_ROUTE_GREEDY && row->router != NB_ROUTE_GROUPS)
         return NB_OK;
     if (row->router == NB_ROUTE_GREEDY) {
         if (strcmp(method, "greedy") == 0)
@@ -179,16 +194,43 @@ static nb_status get_groups(const nb_cfg_reader *r, nb_config *c, const nb_moe_r
     return NB_OK;
 }
 
+static bool no_experts(const nb_cfg_reader *r, const char *const *keys)
+{
+    const char *key;
+    const nb_json *v = nb_cfg_find(r, keys, &key);
+
+    return !v || nb_json_int(v, -1) == 0;
+}
+
+/* A count, or a list that says the same for every layer. */
+static nb_status count_or_list(const nb_cfg_reader *r, const char *const *keys, int64_t hi, size_t dflt, size_t *out)
+{
+    const char *key;
+    const nb_json *v = nb_cfg_find(r, keys, &key);
+
+    if (nb_json_typeof(v) != NB_JARR)
+        return nb_cfg_size(r, keys, hi, dflt, out);
+    for (size_t i = 0; i < nb_json_len(v); i++) {
+        const int64_t n = nb_json_int(nb_json_at(v, i), -1);
+        if (n < 1 || n > hi)
+            return nb_cfg_bad(r, key, v, "counts of 1 or more");
+        if (i > 0 && (size_t)n != *out)
+            return nb_cfg_unsupported(r, key, v, "lists that say the same for every layer");
+        *out = (size_t)n;
+    }
+    return nb_json_len(v) > 0 ? NB_OK : nb_cfg_bad(r, key, v, "a count or a list of counts");
+}
+
 static nb_status get_moe(const nb_cfg_reader *r, nb_config *c)
 {
-    static const char *const experts[] = { "num_local_experts", "num_experts", "n_routed_experts", NULL };
-    static const char *const active[] = { "num_experts_per_tok", NULL };
-    static const char *const ff[] = { "moe_intermediate_size", NULL };
+    static const char *const experts[] = { "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", NULL };
+    static const char *const active[] = { "num_experts_per_tok", "moe_k", "moe_topk", "num_experts_per_token", "top_k_experts", NULL };
+    static const char *const ff[] = { "moe_intermediate_size", "expert_ffn_hidden_size", NULL };
     const nb_moe_row *row = &c->arch->moe;
     nb_moe_cfg *m = &c->moe;
     nb_status rc;
 
-    if (row->router == NB_ROUTE_NONE)
+    if (row->router == NB_ROUTE_NONE || (row->optional && no_experts(r, experts)))
         return NB_OK;
     m->router = row->router;
     m->scale = row->scale > 0 ? row->scale : 1;
@@ -196,11 +238,13 @@ static nb_status get_moe(const nb_cfg_reader *r, nb_config *c)
     m->jitter = 0.01;
     m->limit = row->clamped ? 7 : 0;
     m->alpha = 1.702;
-    if ((rc = nb_cfg_size(r, experts, NB_CFG_MAX_COUNT, 0, &m->n_experts)) != NB_OK ||
-        (rc = nb_cfg_size(r, active, NB_CFG_MAX_COUNT, row->n_active, &m->n_active)) != NB_OK ||
-        (row->own_size && (rc = nb_cfg_size(r, ff, NB_CFG_MAX_DIM, 0, &m->ff)) != NB_OK) ||
+    if ((rc = count_or_list(r, experts, NB_CFG_MAX_COUNT, 0, &m->n_experts)) != NB_OK ||
+        (rc = count_or_list(r, active, NB_CFG_MAX_COUNT, row->n_active, &m->n_active)) != NB_OK ||
+        (row->own_size && (rc = count_or_list(r, ff, NB_CFG_MAX_DIM, 0, &m->ff)) != NB_OK) ||
         (rc = nb_cfg_flag(r, "norm_topk_prob", row->renorm_on, &m->renorm)) != NB_OK ||
+        (rc = nb_cfg_bool(r, "moe_renormalize", nb_json_get(r->in, "moe_renormalize"), &m->renorm)) != NB_OK ||
         (rc = nb_cfg_num(r, r->in, "routed_scaling_factor", 0, 1e30, false, &m->scale)) != NB_OK ||
+        (rc = nb_cfg_num(r, r->in, "route_scale", 0, 1e30, false, &m->scale)) != NB_OK ||
         (rc = nb_cfg_num(r, r->in, "router_jitter_noise", 0, 1e30, true, &m->jitter)) != NB_OK ||
         (row->clamped && ((rc = nb_cfg_num(r, r->in, "swiglu_limit", 0, 1e30, false, &m->limit)) != NB_OK ||
                           (rc = nb_cfg_num(r, r->in, "swiglu_alpha", 0, 1e30, false, &m->alpha)) != NB_OK)))
@@ -224,6 +268,7 @@ nb_status nb_cfg_mla(const nb_cfg_reader *r, nb_config *c)
     nb_status rc = NB_OK;
 
     m->on = true;
+    m->q_mult = m->kv_mult = 1;
     if (nb_cfg_find(r, q, &key))
         rc = nb_cfg_size(r, q, NB_CFG_MAX_DIM, 0, &m->q_rank);
     if (rc != NB_OK || (rc = nb_cfg_size(r, kv, 1 << 16, 512, &m->kv_rank)) != NB_OK ||
@@ -273,6 +318,10 @@ nb_status nb_cfg_family(const nb_cfg_reader *r, nb_config *c)
     c->attn_scale = 1 / sqrt((double)c->head_dim);
     if (c->mla.on)
         c->attn_scale = 1 / sqrt((double)(c->mla.nope + c->mla.rope));
+    c->final_mult = c->attn_in = c->attn_out = c->gate_mult = c->down_mult = c->mix.in_mult = c->mix.out_mult = 1;
+    for (size_t i = 0; i < 3; i++)
+        c->alpha[i] = c->beta[i] = 1;
+    c->gated_q = (q & NB_Q_GATED_Q) != 0;
     c->embed_dim = c->d_model;
     c->final_norm = true;
     c->learned_pos = c->names->positions != NULL;
@@ -299,5 +348,5 @@ nb_status nb_cfg_family(const nb_cfg_reader *r, nb_config *c)
             rc = nb_cfg_unsupported(r, "use_bidirectional_attention", nb_json_get(r->in, "use_bidirectional_attention"),
                                     "causal models only");
     }
-    return rc;
+    return rc == NB_OK && c->arch->more ? c->arch->more(r, c) : rc;
 }

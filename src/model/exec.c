@@ -1,6 +1,8 @@
 /* exec.c - the executor interface: every call goes to the implementation that opened the handle. */
 #include "model/exec.h"
 
+#include <string.h>
+
 void nb_exec_close(nb_exec *x)
 {
     if (x)
@@ -55,4 +57,37 @@ nb_status nb_exec_ffn(nb_exec *x, size_t layer, size_t e, const float *in, size_
 nb_status nb_exec_head(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err)
 {
     return x->ops->head(x, h, m, logits, err);
+}
+
+size_t nb_exec_state_bytes(const nb_exec *x)
+{
+    return x->ops->state_bytes ? x->ops->state_bytes(x) : 0;
+}
+
+/* A slot begins with the number of tokens in it. */
+size_t nb_exec_state_tokens(const nb_exec *x, size_t slot)
+{
+    uint32_t n = 0;
+
+    if (nb_exec_state_bytes(x) > 0)
+        memcpy(&n, x->ops->state_at((nb_exec *)x, slot), sizeof n);
+    return n;
+}
+
+void nb_exec_state_save(const nb_exec *x, size_t slot, void *out)
+{
+    if (nb_exec_state_bytes(x) > 0)
+        memcpy(out, x->ops->state_at((nb_exec *)x, slot), nb_exec_state_bytes(x));
+}
+
+void nb_exec_state_load(nb_exec *x, size_t slot, const void *in)
+{
+    if (nb_exec_state_bytes(x) > 0)
+        memcpy(x->ops->state_at(x, slot), in, nb_exec_state_bytes(x));
+}
+
+void nb_exec_state_copy(nb_exec *x, size_t from, size_t to)
+{
+    if (nb_exec_state_bytes(x) > 0 && from != to)
+        memcpy(x->ops->state_at(x, to), x->ops->state_at(x, from), nb_exec_state_bytes(x));
 }

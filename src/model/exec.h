@@ -16,7 +16,8 @@
 typedef struct nb_seq_view {
     const uint32_t *pages; /* page numbers, enough for every position of the batch */
     size_t n_pages;
-    size_t total; /* planned length, for rope kinds that depend on it (dynamic, longrope); 0: the last position of the batch + 1 */
+    size_t total;   /* planned length, for rope kinds that depend on it (dynamic, longrope); 0: the last position of the batch + 1 */
+    uint32_t state; /* slot of the state pool, below nb_exec_opts.n_states; one sequence a slot */
 } nb_seq_view;
 
 /* m rows; rows of one sequence are contiguous and ascend by one in position. */
@@ -35,7 +36,8 @@ typedef struct nb_exec_opts {
     nb_pool *pool;
     size_t max_m; /* largest batch of one call; bigger batches are cut inside, same bits */
     size_t n_pages;
-    size_t kv_layers;  /* 0: all layers; 1: one layer's pages reused (calibration, layer by layer) */
+    size_t n_states;   /* sequences that may be alive at a time (models with recurrent or convolution layers only); 0: one */
+    size_t kv_layers;  /* 0: all layers; 1: one layer's pages and state reused (calibration, layer by layer) */
     nb_dtype kv_dtype; /* F16 or F32 */
     bool exact_fp32;   /* activations of 4-bit linears stay f32 */
 } nb_exec_opts;
@@ -46,6 +48,21 @@ uint64_t nb_exec_bytes(const nb_exec *x);
 /* The keys and values of one page, in all layers: copied from another page, or every byte set. Between steps only. */
 void nb_exec_copy_page(nb_exec *x, uint32_t to, uint32_t from);
 void nb_exec_fill_page(nb_exec *x, uint32_t page, uint8_t byte);
+
+/* ---- state of recurrent and convolution layers ----
+ *
+ * Such layers keep a fixed number of floats per sequence instead of keys and values. A slot holds them for all layers of one
+ * sequence; a row at position 0 begins a slot anew, a row at position p continues it and must find p tokens in it
+ * (NB_EARG "exec.state" else). A state cannot be cut back: to return to an earlier position, keep a copy made there. The
+ * bits of a loaded or copied state are those of the saved one, so a sequence continues as if it had run to there. */
+/* Bytes of a saved slot; 0: the model keeps no state. */
+size_t nb_exec_state_bytes(const nb_exec *x);
+/* Tokens in a slot (0 after open). */
+size_t nb_exec_state_tokens(const nb_exec *x, size_t slot);
+/* Copy a slot out (nb_exec_state_bytes() bytes), in, or to another slot (a fork). Slots below n_states. */
+void nb_exec_state_save(const nb_exec *x, size_t slot, void *out);
+void nb_exec_state_load(nb_exec *x, size_t slot, const void *in);
+void nb_exec_state_copy(nb_exec *x, size_t from, size_t to);
 
 /* What a tap sees. Rows are those of the batch (or of its current cut, row0 first). */
 typedef enum nb_tap_kind { NB_TAP_EMBED, NB_TAP_OP_IN, NB_TAP_LAYER, NB_TAP_FINAL } nb_tap_kind;
@@ -89,6 +106,8 @@ typedef struct nb_exec_ops {
     nb_status (*head)(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err);
     void (*copy_page)(nb_exec *x, uint32_t to, uint32_t from);
     void (*fill_page)(nb_exec *x, uint32_t page, uint8_t byte);
+    size_t (*state_bytes)(const nb_exec *x); /* the rest only where this is not NULL */
+    unsigned char *(*state_at)(nb_exec *x, size_t slot);
 } nb_exec_ops;
 struct nb_exec {
     const nb_exec_ops *ops;

@@ -38,6 +38,12 @@ static nb_status alloc_acts(nb_xcpu *x, nb_err *err)
     k = k > c->mla.q_rank ? k : c->mla.q_rank;
     k = k > c->moe.ff ? k : c->moe.ff;
     k = k > c->moe.shared_ff ? k : c->moe.shared_ff;
+    for (int r = 0; r < NB_ROLE_COUNT; r++) {
+        size_t n = 0, in = 0;
+        if (x->m->plan.has_role[r])
+            nb_plan_linear_size(&x->m->plan, (nb_role)r, &n, &in);
+        k = k > in ? k : in;
+    }
     x->n_acts = x->m->lazy ? 3 : x->m->n_acts;
     if (x->o.exact_fp32)
         x->n_acts = 0;
@@ -52,7 +58,15 @@ static nb_status alloc_kv(nb_xcpu *x, nb_err *err)
     const nb_config *c = &x->m->cfg;
     const size_t es = nb_dtype_info(x->o.kv_dtype)->bits / 8;
 
-    x->kv_layers = x->o.kv_layers ? x->o.kv_layers : c->n_layers;
+    size_t n = 0;
+
+    x->kv_index = nb_calloc(c->n_layers, sizeof *x->kv_index);
+    if (!x->kv_index)
+        return nb_enomem(err, "the KV cache");
+    for (size_t l = 0; l < c->n_layers; l++)
+        if (nb_plan_has_kv(&x->m->plan, l))
+            x->kv_index[l] = x->o.kv_layers ? n++ % x->o.kv_layers : n++;
+    x->kv_layers = x->o.kv_layers && x->o.kv_layers < n ? x->o.kv_layers : n;
     x->head_bytes = c->kv_dim * NB_PAGE * es;
     x->v_off = c->mla.on ? 0 : c->n_kv_heads * x->head_bytes; /* a latent is key and value */
     x->page_stride = x->v_off + c->n_kv_heads * x->head_bytes;
@@ -76,7 +90,8 @@ static nb_status alloc_attn(nb_xcpu *x, nb_err *err)
     x->part_floats = x->threads > 1 ? tiles * c->n_kv_heads * one : 0;
     x->part = nb_alloc_aligned(64, x->part_floats * sizeof(float) + 64);
     x->blocks = nb_alloc_array(x->o.max_m, sizeof *x->blocks);
-    return x->scratch && x->part && x->blocks ? NB_OK : nb_enomem(err, "attention scratch");
+    x->spans = nb_alloc_array(x->o.max_m, sizeof *x->spans);
+    return x->scratch && x->part && x->blocks && x->spans ? NB_OK : nb_enomem(err, "attention scratch");
 }
 
 static nb_status alloc_rope(nb_xcpu *x, nb_err *err)
@@ -124,6 +139,12 @@ static void cpu_close(nb_exec *base)
         nb_huge_free(x->act_buf, x->n_acts ? x->n_acts * x->act_bytes : 1);
     if (x->kv)
         nb_huge_free(x->kv, x->kv_bytes ? x->kv_bytes : 1);
+    if (x->states)
+        nb_huge_free(x->states, x->states_bytes);
+    nb_free(x->state_off);
+    nb_free_aligned(x->mix);
+    nb_free(x->spans);
+    nb_free(x->kv_index);
     nb_free_aligned(x->tail);
     nb_free_aligned(x->scratch);
     nb_free_aligned(x->part);
@@ -146,7 +167,7 @@ static void cpu_close(nb_exec *base)
 static uint64_t cpu_bytes(const nb_exec *base)
 {
     const nb_xcpu *x = (const nb_xcpu *)base;
-    return (uint64_t)x->slots_bytes + x->n_acts * x->act_bytes + x->kv_bytes + x->part_floats * sizeof(float) +
+    return (uint64_t)x->slots_bytes + x->n_acts * x->act_bytes + x->kv_bytes + x->states_bytes + x->part_floats * sizeof(float) +
            (uint64_t)x->threads * x->scratch_floats * sizeof(float) +
            2 * ((1 + has_local(x)) * x->rope_cap + x->o.max_m) * x->half * sizeof(float);
 }
@@ -286,6 +307,13 @@ static void prepare_blocks(nb_xcpu *x)
     const nb_batch *b = x->b;
     const size_t r = x->m->cfg.n_heads / x->m->cfg.n_kv_heads, most = r < NB_QUERY_ROWS ? NB_QUERY_ROWS / r : 1;
 
+    x->n_spans = 0;
+    for (size_t i = 0; i < x->rows; i++) {
+        const size_t row = x->row0 + i;
+        if (i == 0 || b->seq[row] != b->seq[row - 1])
+            x->spans[x->n_spans++] = (nb_block){ .seq = &b->seqs[b->seq[row]], .row = i, .pos = b->pos[row] };
+        x->spans[x->n_spans - 1].m++;
+    }
     x->n_blocks = 0;
     for (size_t i = 0; i < x->rows;) {
         const size_t row = x->row0 + i;
@@ -347,6 +375,8 @@ static void embed_rows(nb_xcpu *x)
             out[k] *= (float)c->embed_mult;
         if (m->positions)
             x->kern->add(out, m->positions + (x->b->pos[x->row0 + i] + c->pos_offset) * d, d);
+        if (c->embed_norm)
+            nb_xcpu_embed_norm(x, i);
     }
 }
 
@@ -394,6 +424,9 @@ static nb_status cpu_run(nb_exec *base, const nb_batch *b, float *logits, nb_err
     nb_status rc = check_batch(x, b, err);
     size_t done = 0;
 
+    if (rc == NB_OK)
+        rc = nb_xcpu_states_check(x, b, 0, x->m->cfg.n_layers, err);
+
     for (size_t row0 = 0; row0 < b->m && rc == NB_OK; row0 += x->o.max_m) {
         size_t n = 0;
 
@@ -439,6 +472,8 @@ static nb_status cpu_layers(nb_exec *base, const nb_batch *b, float *h, size_t l
 
     if (l1 > x->m->cfg.n_layers || l0 > l1)
         return nb_fail(err, NB_EARG, "model.layer", "", "layers %zu to %zu of %zu", l0, l1, x->m->cfg.n_layers);
+    if (rc == NB_OK)
+        rc = nb_xcpu_states_check(x, b, l0, l1, err);
     for (size_t row0 = 0; row0 < b->m && rc == NB_OK; row0 += x->o.max_m) {
         float *rows = h + row0 * x->m->cfg.d_model;
 
@@ -460,6 +495,8 @@ static nb_status cpu_span(nb_exec *base, const nb_batch *b, size_t layer, size_t
 
     if (op0 >= op1 || op1 > p->n_ops || layer >= x->m->cfg.n_layers || !x->m->layers[layer].bound)
         return nb_fail(err, NB_EARG, "model.layer", "", "ops %zu to %zu of layer %zu cannot run", op0, op1, layer);
+    if (rc == NB_OK)
+        rc = nb_xcpu_states_check(x, b, layer, layer + 1, err);
     for (size_t row0 = 0; row0 < b->m && rc == NB_OK; row0 += x->o.max_m) {
         rc = begin_cut(x, b, row0, err);
         if (rc != NB_OK)
@@ -521,6 +558,8 @@ static const nb_exec_ops cpu_ops = {
     .head = cpu_head,
     .copy_page = cpu_copy_page,
     .fill_page = cpu_fill_page,
+    .state_bytes = nb_xcpu_state_bytes,
+    .state_at = nb_xcpu_state_at,
 };
 
 nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb_err *err)
@@ -540,7 +579,7 @@ nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb
     x->o = *o;
     x->threads = nb_pool_threads(o->pool);
     if ((rc = alloc_slots(x, err)) == NB_OK && (rc = alloc_acts(x, err)) == NB_OK && (rc = alloc_kv(x, err)) == NB_OK &&
-        (rc = alloc_attn(x, err)) == NB_OK && (rc = alloc_moe(x, err)) == NB_OK)
+        (rc = alloc_attn(x, err)) == NB_OK && (rc = alloc_moe(x, err)) == NB_OK && (rc = nb_xcpu_states_open(x, err)) == NB_OK)
         rc = alloc_rope(x, err);
     if (rc != NB_OK) {
         cpu_close(&x->base);

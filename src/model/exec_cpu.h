@@ -17,28 +17,18 @@ enum {
 };
 
 /* One row-wise op, waiting. */
-typedef enum nb_item_kind {
-    NB_IT_NORM,
-    NB_IT_QKNORM,
-    NB_IT_CLIP,
-    NB_IT_ROPE,
-    NB_IT_ALIBI,
-    NB_IT_LATENT,
-    NB_IT_JOIN,
-    NB_IT_KV,
-    NB_IT_PACK,
-    NB_IT_ACT_MUL,
-    NB_IT_ACT,
-    NB_IT_ADD,
-    NB_IT_QUANT
-} nb_item_kind;
+struct nb_xcpu;
+struct nb_item;
+typedef void nb_row_fn(struct nb_xcpu *x, const struct nb_item *it, size_t r);
 typedef struct nb_item {
-    nb_item_kind kind;
+    nb_row_fn *row; /* NULL: quantize the input of f */
     const nb_layer *layer;
     size_t l;
     const nb_op *op;
-    const nb_fused *f; /* QUANT: for which op */
+    const nb_fused *f;
 } nb_item;
+/* An op over all rows, after what was pending. */
+typedef void nb_whole_fn(struct nb_xcpu *x, size_t l, const nb_op *op);
 
 /* Rows of one sequence inside the current cut, and blocks of them. */
 typedef struct nb_block {
@@ -65,6 +55,7 @@ typedef struct nb_xcpu {
 
     unsigned char *kv;
     size_t kv_bytes, kv_layers, layer_stride, page_stride, head_bytes, v_off;
+    size_t *kv_index; /* [n_layers] of those that cache, or 0 */
 
     size_t half;          /* rotated pairs */
     float *cs[2], *sn[2]; /* by nb_layer_rope: [rope_cap][half] positions from 0, plain tables; LOCAL only where layers use it */
@@ -74,6 +65,14 @@ typedef struct nb_xcpu {
 
     nb_block *blocks;
     size_t n_blocks;
+    nb_block *spans; /* the rows of each sequence, uncut */
+    size_t n_spans;
+
+    unsigned char *states; /* [n_states][state_stride]: tokens by layer, then the floats of every layer */
+    size_t states_bytes, state_stride, state_head, state_layers;
+    size_t *state_off; /* [n_layers] floats, SIZE_MAX: none */
+    float *mix;        /* [threads][mix_floats] scratch of mixers */
+    size_t mix_floats;
     float *scratch; /* [threads][scratch_floats] attention */
     size_t scratch_floats;
     float *part; /* partial results of split attention */
@@ -101,17 +100,33 @@ void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1);
 void nb_xcpu_flush(nb_xcpu *x);
 /* Final norm of X row `from` into NORM row `to`. */
 void nb_xcpu_final_norm(nb_xcpu *x, size_t from, size_t to);
+/* Norm of an embedding in X, where the model has one. */
+void nb_xcpu_embed_norm(nb_xcpu *x, size_t r);
 /* m rows of one slot through f into another; quantizes its input if f wants that. */
 void nb_xcpu_linear(nb_xcpu *x, const nb_fused *f, nb_slot in, nb_slot out, size_t m);
 /* y = act(gate) * up */
 void nb_xcpu_act_mul(const nb_xcpu *x, float *y, const float *gate, const float *up, size_t n);
+/* exec_rows.c. By op kind; NULL where an op is not row-wise. Keys and values of a row into their pages. */
+extern nb_row_fn *const nb_xcpu_rows[NB_OP_COUNT];
+nb_row_fn nb_xcpu_put_kv;
+float nb_xcpu_grow(const nb_xcpu *x, size_t r);
+unsigned char *nb_xcpu_kv(const nb_xcpu *x, size_t layer, size_t head);
 /* exec_mla.c. Row-wise steps of latent attention, and those by head. */
-void nb_xcpu_latent(const nb_xcpu *x, const nb_item *it, size_t r);
-void nb_xcpu_join(const nb_xcpu *x, size_t r);
-void nb_xcpu_absorb(nb_xcpu *x, size_t l);
-void nb_xcpu_unfold(nb_xcpu *x, size_t l);
-/* exec_moe.c. The mixture of experts of layer l. Nothing is pending. */
-void nb_xcpu_moe(nb_xcpu *x, size_t l, const nb_op *op);
+nb_row_fn nb_xcpu_latent, nb_xcpu_join;
+nb_whole_fn nb_xcpu_absorb, nb_xcpu_unfold;
+/* exec_moe.c. The mixture of experts of layer l. */
+nb_whole_fn nb_xcpu_moe;
+/* exec_state.c. Open the pool; where a sequence of the cut keeps the floats of layer l; whether rows may continue theirs. */
+nb_status nb_xcpu_states_open(nb_xcpu *x, nb_err *err);
+float *nb_xcpu_state(const nb_xcpu *x, const nb_block *span, size_t l);
+nb_status nb_xcpu_states_check(const nb_xcpu *x, const nb_batch *b, size_t l0, size_t l1, nb_err *err);
+/* All ops of a layer have seen the rows of the cut. */
+void nb_xcpu_states_done(nb_xcpu *x, size_t l);
+size_t nb_xcpu_state_bytes(const nb_exec *x);
+unsigned char *nb_xcpu_state_at(nb_exec *x, size_t slot);
+/* exec_conv.c, exec_delta.c, exec_ssm.c. Mixers: rows of a sequence in order, split over channels or heads. */
+nb_whole_fn nb_xcpu_conv, nb_xcpu_delta, nb_xcpu_ssm, nb_xcpu_ssm1, nb_xcpu_linatt;
+nb_row_fn nb_xcpu_parts, nb_xcpu_ssm_norm, nb_xcpu_dt_norm;
 /* The first m rows of TAKEN through gate, up and activation of an expert, into ACT. */
 void nb_xcpu_ffn_act(nb_xcpu *x, const nb_ffn *f, size_t m);
 /* Logits of `m` rows in the NORM slot. */

@@ -17,7 +17,7 @@ static size_t fold_step(const nb_xcpu *x)
     return x->m->plan.slot_len[NB_SLOT_FOLD] / x->m->cfg.n_heads;
 }
 
-void nb_xcpu_latent(const nb_xcpu *x, const nb_item *it, size_t r)
+void nb_xcpu_latent(nb_xcpu *x, const nb_item *it, size_t r)
 {
     const nb_config *c = &x->m->cfg;
     const nb_mla_cfg *m = &c->mla;
@@ -32,7 +32,7 @@ void nb_xcpu_latent(const nb_xcpu *x, const nb_item *it, size_t r)
 }
 
 /* q and k as attention wants them; v is k, of which only the latent's part of a sum is read. */
-void nb_xcpu_join(const nb_xcpu *x, size_t r)
+void nb_xcpu_join(nb_xcpu *x, const nb_item *it, size_t r)
 {
     const nb_config *c = &x->m->cfg;
     const nb_mla_cfg *m = &c->mla;
@@ -41,6 +41,7 @@ void nb_xcpu_join(const nb_xcpu *x, size_t r)
     const float *q = row_of(x, NB_SLOT_QKV, r);
     float *out = row_of(x, NB_SLOT_HEADS, r);
 
+    (void)it;
     for (size_t h = 0; h < c->n_heads; h++) {
         float *t = out + to->off[0] + h * c->kv_dim;
         memcpy(t, fold + h * fold_step(x), m->kv_rank * sizeof *t);
@@ -66,19 +67,21 @@ static void run_heads(void *ctx, size_t begin, size_t end, int thread)
                                j->x->m->plan.slot_width[NB_SLOT_FOLD], 0, j->w[h].n_strips);
 }
 
-void nb_xcpu_absorb(nb_xcpu *x, size_t l)
+void nb_xcpu_absorb(nb_xcpu *x, size_t l, const nb_op *op)
 {
     const nb_mla_cfg *m = &x->m->cfg.mla;
     head_job j = { x, x->m->layers[l].latent.absorb, x->slot[NB_SLOT_QKV], x->m->plan.slot_width[NB_SLOT_QKV], m->nope + m->rope };
 
+    (void)op;
     nb_parallel_for(x->o.pool, x->m->cfg.n_heads, 1, run_heads, &j);
 }
 
-void nb_xcpu_unfold(nb_xcpu *x, size_t l)
+void nb_xcpu_unfold(nb_xcpu *x, size_t l, const nb_op *op)
 {
     const nb_config *c = &x->m->cfg;
     head_job j = { x, x->m->layers[l].latent.unfold, x->slot[NB_SLOT_WIDE], x->m->plan.slot_width[NB_SLOT_WIDE], c->kv_dim };
 
+    (void)op;
     nb_parallel_for(x->o.pool, c->n_heads, 1, run_heads, &j);
     for (size_t r = 0; r < x->rows; r++)
         for (size_t h = 0; h < c->n_heads; h++)

@@ -9,236 +9,6 @@ static float *at(const nb_xcpu *x, nb_slot s, size_t row)
     return x->slot[s] + row * x->m->plan.slot_width[s];
 }
 
-/* ---- row-wise ops --------------------------------------------------------------------------------------------- */
-
-/* One norm of the model's kind; a layer norm with an offset has it in its weights already. */
-static void norm_row(const nb_xcpu *x, float *y, const float *in, const float *w, const float *b)
-{
-    const nb_config *c = &x->m->cfg;
-
-    if (c->norm == NB_NORM_RMS || c->norm == NB_NORM_RMS1)
-        x->kern->rmsnorm(y, in, w, c->norm == NB_NORM_RMS1, (float)c->norm_eps, c->d_model);
-    else
-        x->kern->layernorm(y, in, w, b, (float)c->norm_eps, c->d_model);
-}
-
-static const float *vec_of(const nb_layer *l, nb_vec vec)
-{
-    return vec < NB_VEC_COUNT ? l->vec[vec] : NULL;
-}
-
-static void op_norm(const nb_xcpu *x, const nb_item *it, size_t r)
-{
-    const nb_vec vec = it->op->vec;
-
-    if (vec == NB_VEC_QA) { /* its epsilon is not that of the layers */
-        float *q = at(x, it->op->in, r);
-        x->kern->rmsnorm(q, q, it->layer->vec[vec], 0, 1e-6f, x->m->cfg.mla.q_rank);
-        return;
-    }
-    norm_row(x, at(x, it->op->out, r), at(x, it->op->in, r), vec_of(it->layer, vec), vec_of(it->layer, nb_plan_vec_bias(&x->m->plan, vec)));
-}
-
-void nb_xcpu_final_norm(nb_xcpu *x, size_t from, size_t to)
-{
-    const nb_layer *top = &x->m->top;
-    float *y = at(x, NB_SLOT_NORM, to);
-    const float *in = at(x, NB_SLOT_X, from);
-
-    if (x->m->cfg.final_norm)
-        norm_row(x, y, in, top->vec[NB_VEC_N1], top->vec[NB_VEC_N1_BIAS]);
-    else
-        memcpy(y, in, x->m->cfg.d_model * sizeof *y);
-}
-
-/* n heads from v on, or all of them as one row. */
-static void qk_norm(const nb_xcpu *x, float *v, size_t n, const float *w, const float *b)
-{
-    const nb_config *c = &x->m->cfg;
-    const size_t d = c->head_dim;
-    const float eps = (float)c->norm_eps;
-
-    if (c->qk == NB_QK_FULL) {
-        x->kern->rmsnorm(v, v, w, 0, eps, n * d);
-        return;
-    }
-    for (size_t h = 0; h < n; h++) {
-        float *y = v + h * d;
-        if (c->qk == NB_QK_PER_HEAD)
-            x->kern->layernorm(y, y, w + h * d, NULL, eps, d);
-        else if (c->norm == NB_NORM_LN)
-            x->kern->layernorm(y, y, w, b, eps, d);
-        else
-            x->kern->rmsnorm(y, y, w, c->norm == NB_NORM_RMS1, eps, d);
-    }
-}
-
-static void op_qknorm(const nb_xcpu *x, const nb_item *it, size_t r)
-{
-    const nb_config *c = &x->m->cfg;
-    float *const *vec = it->layer->vec;
-    float *qkv = at(x, NB_SLOT_QKV, r); /* q and k apart, their heads close together */
-
-    qk_norm(x, qkv + x->m->plan.qkv.off[0], c->n_heads, vec[NB_VEC_QN], vec[NB_VEC_QN_BIAS]);
-    qk_norm(x, qkv + x->m->plan.qkv.off[1], c->n_kv_heads, vec[NB_VEC_KN], vec[NB_VEC_KN_BIAS]);
-}
-
-static void op_rope(const nb_xcpu *x, const nb_item *it, size_t r)
-{
-    const nb_config *c = &x->m->cfg;
-    const nb_heads *p = &x->m->plan.qkv;
-    const size_t share = c->n_heads / c->n_kv_heads;
-    const nb_layer_rope which = nb_rope_layer(c, it->l);
-    void (*rotate)(float *, const float *, const float *, size_t) = c->rope_pairs ? x->kern->rope_pair : x->kern->rope_half;
-    float *qkv = at(x, NB_SLOT_QKV, r);
-
-    if (which == NB_ROPE_OFF)
-        return;
-    for (size_t h = 0; h < c->n_kv_heads; h++) {
-        for (size_t j = 0; j < share; j++)
-            rotate(qkv + p->off[0] + h * p->step[0] + j * c->head_dim, x->row_cs[which][r], x->row_sn[which][r], 2 * x->half);
-        rotate(qkv + p->off[1] + h * p->step[1], x->row_cs[which][r], x->row_sn[which][r], 2 * x->half);
-    }
-}
-
-static void op_clip(const nb_xcpu *x, size_t r)
-{
-    const float most = (float)x->m->cfg.clip_qkv;
-    float *qkv = at(x, NB_SLOT_QKV, r);
-
-    for (size_t i = 0; i < x->m->plan.slot_len[NB_SLOT_QKV]; i++)
-        qkv[i] = qkv[i] < -most ? -most : qkv[i] > most ? most : qkv[i]; /* NaN stays */
-}
-
-/* Slope of query head h of n: spec models 5.8. */
-static float alibi_slope(size_t h, size_t n)
-{
-    size_t p = 1;
-
-    while (2 * p <= n)
-        p *= 2;
-    if (h < p)
-        return (float)exp2(-8.0 * (double)(h + 1) / (double)p);
-    return (float)exp2(-4.0 * (double)(2 * (h - p) + 1) / (double)p);
-}
-
-static float round_bf16(float v)
-{
-    uint16_t h;
-
-    nb_from_f32(&h, &v, NB_DT_BF16, 1);
-    nb_to_f32(&v, &h, NB_DT_BF16, 1);
-    return v;
-}
-
-/* Position biases as products: each query head of a kv head has a component of its own, 1 in the query, its bias in the
- * key, 0 for the others. The bias is rounded as the reference rounds it, and takes part in the scaling. */
-static void op_alibi(const nb_xcpu *x, size_t r)
-{
-    const nb_config *c = &x->m->cfg;
-    const nb_heads *from = &x->m->plan.qkv, *to = &x->m->plan.att;
-    const size_t share = c->n_heads / c->n_kv_heads, d = c->head_dim;
-    const float pos = (float)x->b->pos[x->row0 + r];
-    const float *in = at(x, NB_SLOT_QKV, r);
-    float *out = at(x, NB_SLOT_HEADS, r);
-
-    memset(out, 0, x->m->plan.slot_len[NB_SLOT_HEADS] * sizeof *out);
-    for (size_t h = 0; h < c->n_kv_heads; h++) {
-        float *k = out + to->off[1] + h * to->step[1];
-        for (size_t j = 0; j < share; j++) {
-            float *q = out + to->off[0] + h * to->step[0] + j * c->kv_dim;
-            memcpy(q, in + from->off[0] + h * from->step[0] + j * d, d * sizeof *q);
-            q[d + j] = 1;
-            k[d + j] = round_bf16(round_bf16(alibi_slope(h * share + j, c->n_heads)) * pos);
-        }
-        memcpy(k, in + from->off[1] + h * from->step[1], d * sizeof *k);
-        memcpy(out + to->off[2] + h * to->step[2], in + from->off[2] + h * from->step[2], d * sizeof *k);
-    }
-}
-
-static void op_pack(const nb_xcpu *x, const nb_op *op, size_t r)
-{
-    const nb_config *c = &x->m->cfg;
-
-    for (size_t h = 0; h < c->n_heads; h++)
-        memcpy(at(x, op->out, r) + h * c->head_dim, at(x, op->in, r) + h * c->kv_dim, c->head_dim * sizeof(float));
-}
-
-static unsigned char *kv_of(const nb_xcpu *x, size_t layer, size_t head)
-{
-    return x->kv + layer % x->kv_layers * x->layer_stride + head * x->head_bytes;
-}
-
-static void op_kv(const nb_xcpu *x, size_t layer, size_t r)
-{
-    const nb_config *c = &x->m->cfg;
-    const nb_plan *p = &x->m->plan;
-    const nb_batch *b = x->b;
-    const size_t pos = b->pos[x->row0 + r];
-    const size_t page = b->seqs[b->seq[x->row0 + r]].pages[pos / NB_PAGE];
-    const float *in = at(x, p->att_in, r);
-
-    for (size_t h = 0; h < c->n_kv_heads; h++) {
-        unsigned char *to = kv_of(x, layer, h) + page * x->page_stride;
-        x->kern->kv_put(c->mla.on ? NULL : to, to + x->v_off, x->o.kv_dtype, pos % NB_PAGE, c->kv_dim,
-                        in + p->att.off[1] + h * p->att.step[1], in + p->att.off[2] + h * p->att.step[2]);
-    }
-}
-
-void nb_xcpu_act_mul(const nb_xcpu *x, float *y, const float *gate, const float *up, size_t n)
-{
-    switch (x->m->cfg.act) {
-    case NB_ACT_GELU_TANH:
-        x->kern->gelu_tanh_mul(y, gate, up, n);
-        break;
-    case NB_ACT_GELU_ERF:
-        x->kern->gelu_erf_mul(y, gate, up, n);
-        break;
-    case NB_ACT_RELU:
-    case NB_ACT_RELU2:
-        for (size_t i = 0; i < n; i++) {
-            const float v = gate[i] < 0 ? 0 : gate[i];
-            y[i] = (x->m->cfg.act == NB_ACT_RELU ? v : v * v) * up[i];
-        }
-        break;
-    default:
-        x->kern->silu_mul(y, gate, up, n);
-        break;
-    }
-}
-
-static void op_act_mul(const nb_xcpu *x, size_t r)
-{
-    const float *gate = at(x, NB_SLOT_GU, r);
-
-    nb_xcpu_act_mul(x, at(x, NB_SLOT_ACT, r), gate, gate + x->m->plan.up_off, x->m->cfg.d_ff);
-}
-
-/* The activation alone is that of a gate beside ones. */
-static void op_act(const nb_xcpu *x, const nb_item *it, size_t r)
-{
-    static const float ones[64] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
-    const float *in = at(x, it->op->in, r), *div = it->layer->vec[NB_VEC_ACT_SCALE];
-    const size_t n = x->m->cfg.d_ff;
-    float *y = at(x, it->op->out, r);
-
-    for (size_t i = 0; i < n; i += NB_LEN(ones))
-        nb_xcpu_act_mul(x, y + i, in + i, ones, n - i < NB_LEN(ones) ? n - i : NB_LEN(ones));
-    for (size_t i = 0; div && i < n; i++)
-        y[i] /= div[i];
-}
-
-static void op_add(const nb_xcpu *x, const nb_op *op, size_t r)
-{
-    const nb_config *c = &x->m->cfg;
-
-    if (c->res_mult == 1)
-        x->kern->add(at(x, op->out, r), at(x, op->in, r), c->d_model);
-    else
-        x->kern->axpy(at(x, op->out, r), at(x, op->in, r), (float)c->res_mult, c->d_model);
-}
-
 static bool same_input(const nb_mat *a, const nb_mat *b)
 {
     return b->kind != NB_MAT_DENSE && a->q4.g == b->q4.g && a->q4.perm == b->q4.perm;
@@ -267,50 +37,12 @@ static void run_items(void *ctx, size_t begin, size_t end, int thread)
     (void)thread;
     for (size_t i = 0; i < x->n_items; i++) {
         const nb_item *it = &x->items[i];
-        if (it->kind == NB_IT_QUANT) {
+        if (!it->row) {
             op_quant(x, it, begin, end);
             continue;
         }
-        for (size_t r = begin; r < end; r++) {
-            switch (it->kind) {
-            case NB_IT_NORM:
-                op_norm(x, it, r);
-                break;
-            case NB_IT_QKNORM:
-                op_qknorm(x, it, r);
-                break;
-            case NB_IT_ROPE:
-                op_rope(x, it, r);
-                break;
-            case NB_IT_CLIP:
-                op_clip(x, r);
-                break;
-            case NB_IT_ALIBI:
-                op_alibi(x, r);
-                break;
-            case NB_IT_LATENT:
-                nb_xcpu_latent(x, it, r);
-                break;
-            case NB_IT_JOIN:
-                nb_xcpu_join(x, r);
-                break;
-            case NB_IT_PACK:
-                op_pack(x, it->op, r);
-                break;
-            case NB_IT_KV:
-                op_kv(x, it->l, r);
-                break;
-            case NB_IT_ACT_MUL:
-                op_act_mul(x, r);
-                break;
-            case NB_IT_ACT:
-                op_act(x, it, r);
-                break;
-            default:
-                op_add(x, it->op, r);
-                break;
-            }
-        }
+        for (size_t r = begin; r < end; r++)
+            it->row(x, it, r);
     }
 }
 
@@ -324,11 +56,11 @@ void nb_xcpu_flush(nb_xcpu *x)
     x->n_items = 0;
 }
 
-static void push(nb_xcpu *x, nb_item_kind kind, size_t l, const nb_op *op, const nb_fused *f)
+static void push(nb_xcpu *x, nb_row_fn *row, size_t l, const nb_op *op, const nb_fused *f)
 {
     if (x->n_items == NB_MAX_ITEMS)
         nb_xcpu_flush(x);
-    x->items[x->n_items++] = (nb_item){ .kind = kind, .layer = &x->m->layers[l], .l = l, .op = op, .f = f };
+    x->items[x->n_items++] = (nb_item){ .row = row, .layer = &x->m->layers[l], .l = l, .op = op, .f = f };
 }
 
 /* ---- linear --------------------------------------------------------------------------------------------------- */
@@ -429,7 +161,7 @@ static void op_linear(nb_xcpu *x, size_t l, const nb_op *op, size_t index)
     }
     if (!x->o.exact_fp32) {
         place_acts(x, f, x->rows);
-        push(x, NB_IT_QUANT, l, op, f);
+        push(x, NULL, l, op, f);
     }
     nb_xcpu_flush(x);
     j.in = x->slot[op->in];
@@ -464,7 +196,7 @@ static nb_attn attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, size
     t.sinks = x->m->layers[layer].vec[NB_VEC_SINKS];
     t.sinks = t.sinks ? t.sinks + head * r : NULL;
     t.pages = b->seq->pages;
-    t.v = kv_of(x, layer, head) + x->v_off;
+    t.v = nb_xcpu_kv(x, layer, head) + x->v_off;
     t.k = c->mla.on ? NULL : t.v - x->v_off;
     t.page_stride = x->page_stride;
     t.kv_dtype = x->o.kv_dtype;
@@ -555,7 +287,7 @@ static void op_attn(nb_xcpu *x, size_t l)
     attn_job j = { .x = x, .layer = l };
     const size_t tasks = x->n_blocks * c->n_kv_heads;
 
-    push(x, NB_IT_KV, l, NULL, NULL);
+    push(x, nb_xcpu_put_kv, l, NULL, NULL);
     nb_xcpu_flush(x);
     if (wants_split(x, l, &j.tiles)) {
         nb_parallel_for(x->o.pool, j.tiles * c->n_kv_heads, 1, run_parts, &j);
@@ -570,30 +302,28 @@ static void op_attn(nb_xcpu *x, size_t l)
 
 /* ---- the layer ------------------------------------------------------------------------------------------------ */
 
+static nb_whole_fn *const whole_ops[NB_OP_COUNT] = {
+    [NB_OP_ABSORB] = nb_xcpu_absorb, [NB_OP_UNFOLD] = nb_xcpu_unfold, [NB_OP_MOE] = nb_xcpu_moe,
+    [NB_OP_CONV] = nb_xcpu_conv,     [NB_OP_SHORT] = nb_xcpu_conv,    [NB_OP_DELTA] = nb_xcpu_delta,
+    [NB_OP_SSM] = nb_xcpu_ssm,       [NB_OP_SSM1] = nb_xcpu_ssm1,     [NB_OP_LINATT] = nb_xcpu_linatt,
+};
+
 void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1)
 {
-    static const nb_item_kind items[NB_OP_COUNT] = {
-        [NB_OP_NORM] = NB_IT_NORM,   [NB_OP_QKNORM] = NB_IT_QKNORM, [NB_OP_CLIP] = NB_IT_CLIP,       [NB_OP_ROPE] = NB_IT_ROPE,
-        [NB_OP_ALIBI] = NB_IT_ALIBI, [NB_OP_PACK] = NB_IT_PACK,     [NB_OP_ACT_MUL] = NB_IT_ACT_MUL, [NB_OP_ACT] = NB_IT_ACT,
-        [NB_OP_ADD] = NB_IT_ADD,     [NB_OP_LATENT] = NB_IT_LATENT, [NB_OP_JOIN] = NB_IT_JOIN,
-    };
-
     for (size_t i = op0; i < op1; i++) {
         const nb_op *op = &x->m->plan.ops[i];
         if (!nb_plan_runs(&x->m->plan, op, l))
             continue;
-        if (op->kind == NB_OP_ABSORB || op->kind == NB_OP_UNFOLD) {
-            nb_xcpu_flush(x);
-            (op->kind == NB_OP_ABSORB ? nb_xcpu_absorb : nb_xcpu_unfold)(x, l);
-        } else if (op->kind == NB_OP_MOE) {
-            nb_xcpu_flush(x);
-            nb_xcpu_moe(x, l, op);
-        } else if (op->kind == NB_OP_LINEAR)
+        if (op->kind == NB_OP_LINEAR) {
             op_linear(x, l, op, i);
-        else if (op->kind == NB_OP_ATTN)
+        } else if (op->kind == NB_OP_ATTN) {
             op_attn(x, l);
-        else
-            push(x, items[op->kind], l, op, NULL);
+        } else if (nb_xcpu_rows[op->kind]) {
+            push(x, nb_xcpu_rows[op->kind], l, op, NULL);
+        } else {
+            nb_xcpu_flush(x);
+            whole_ops[op->kind](x, l, op);
+        }
     }
 }
 

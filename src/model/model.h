@@ -45,9 +45,10 @@ nb_status nb_model_set_vec(nb_model *m, size_t layer, nb_vec vec, const float *w
 /* The norm vector as bound, f32. NULL when the layer has none. */
 const float *nb_model_vec(const nb_model *m, size_t layer, nb_vec vec, size_t *n);
 
-/* Memory estimate before allocating (fit.c): packed weights, KV bytes for `tokens` cached tokens, scratch for `m` tokens. */
+/* Memory estimate before allocating (fit.c): packed weights, KV bytes for `tokens` cached tokens, bytes of state per sequence
+ * (recurrent and convolution layers), scratch for `m` tokens. */
 typedef struct nb_fit {
-    uint64_t weights, kv, scratch;
+    uint64_t weights, kv, scratch, state;
 } nb_fit;
 nb_status nb_model_fit(const nb_config *cfg, const nb_plan *plan, const nb_scan *scan, const nb_store *s, size_t tokens, size_t m,
                        nb_dtype kv, nb_fit *out, nb_err *err);

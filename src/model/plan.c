@@ -1,169 +1,79 @@
-/* config -> op list, slot sizes and tensor names. Source: spec models 1, 4, 5. */
+/* config -> op list and slot sizes. Source: spec models 1, 5. */
 #include "model/plan.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 
 #define PAD64(n) (((n) + 63) / 64 * 64)
 
-/* ---- names ---------------------------------------------------------------------------------------------------- */
-
-static const char *const role_names[NB_ROLE_COUNT] = {
-    [NB_ROLE_Q] = "self_attn.q_proj",     [NB_ROLE_K] = "self_attn.k_proj",       [NB_ROLE_V] = "self_attn.v_proj",
-    [NB_ROLE_QA] = "self_attn.q_a_proj",  [NB_ROLE_QB] = "self_attn.q_b_proj",    [NB_ROLE_KVA] = "self_attn.kv_a_proj_with_mqa",
-    [NB_ROLE_QKV] = "self_attn.qkv_proj", [NB_ROLE_O] = "self_attn.o_proj",       [NB_ROLE_GATE] = "mlp.gate_proj",
-    [NB_ROLE_UP] = "mlp.up_proj",         [NB_ROLE_GATE_UP] = "mlp.gate_up_proj", [NB_ROLE_DOWN] = "mlp.down_proj",
-};
-static const char *const vec_names[] = {
-    [NB_VEC_N1] = "input_layernorm",         [NB_VEC_N2] = "post_attention_layernorm",  [NB_VEC_QN] = "self_attn.q_norm",
-    [NB_VEC_KN] = "self_attn.k_norm",        [NB_VEC_N1P] = "post_attention_layernorm", [NB_VEC_N2P] = "post_feedforward_layernorm",
-    [NB_VEC_QA] = "self_attn.q_a_layernorm", [NB_VEC_KVA] = "self_attn.kv_a_layernorm",
-};
-
-static const char *or_default(const char *name, const char *dflt)
-{
-    return name ? name : dflt;
-}
-
-static const char *layers_of(const nb_plan *p)
-{
-    return or_default(p->cfg->names->layers, "layers.");
-}
-
-const char *nb_plan_linear(const nb_plan *p, size_t layer, nb_role role, char *out, size_t cap)
-{
-    snprintf(out, cap, "%s%s%zu.%s", p->prefix, layers_of(p), layer, or_default(p->cfg->names->roles[role], role_names[role]));
-    return out;
-}
-
-const char *nb_plan_layer(const nb_plan *p, size_t layer, char *out, size_t cap)
-{
-    snprintf(out, cap, "%s%s%zu.", p->prefix, layers_of(p), layer);
-    return out;
-}
-
 bool nb_plan_runs(const nb_plan *p, const nb_op *op, size_t layer)
 {
-    const bool sparse = p->cfg->moe.sparse && p->cfg->moe.sparse[layer];
+    const nb_config *c = p->cfg;
+    const bool sparse = c->moe.sparse && c->moe.sparse[layer];
 
-    if (p->cfg->skip && p->cfg->skip[layer])
+    if (c->skip && c->skip[layer])
+        return false;
+    if (op->mixers && !(op->mixers >> (c->mixer ? c->mixer[layer] : NB_MIX_ATTN) & 1))
         return false;
     return op->when == NB_WHEN_ALWAYS || sparse == (op->when == NB_WHEN_SPARSE);
 }
 
-static bool is_bias(nb_vec vec)
+static bool reads(const nb_op *op, nb_vec vec)
 {
-    return vec >= NB_VEC_N1_BIAS && vec <= NB_VEC_KN_BIAS;
-}
-
-static const char *stem_of(const nb_plan *p, nb_vec vec)
-{
-    const nb_vec w = is_bias(vec) ? (nb_vec)(vec - NB_VEC_N1_BIAS) : vec;
-
-    return or_default(p->cfg->names->vecs[w], vec_names[w]);
-}
-
-size_t nb_plan_vec_parts(const nb_plan *p, nb_vec vec)
-{
-    const char *dot;
-
-    if (vec != NB_VEC_QN && vec != NB_VEC_KN)
-        return 1;
-    dot = strrchr(stem_of(p, vec), '.');
-    return !dot || strcmp(dot, ".norms") != 0 ? 1 : vec == NB_VEC_QN ? p->cfg->n_heads : p->cfg->n_kv_heads;
-}
-
-const char *nb_plan_vec_part(const nb_plan *p, size_t layer, nb_vec vec, size_t part, char *out, size_t cap)
-{
-    if (vec == NB_VEC_SINKS)
-        snprintf(out, cap, "%s%s%zu.self_attn.sinks", p->prefix, layers_of(p), layer);
-    else if (vec == NB_VEC_ACT_SCALE)
-        snprintf(out, cap, "%s%s%zu.mlp.act.scales", p->prefix, layers_of(p), layer);
-    else if (nb_plan_vec_parts(p, vec) > 1)
-        snprintf(out, cap, "%s%s%zu.%s.%zu.weight", p->prefix, layers_of(p), layer, stem_of(p, vec), part);
-    else
-        snprintf(out, cap, "%s%s%zu.%s%s", p->prefix, layers_of(p), layer, stem_of(p, vec), is_bias(vec) ? ".bias" : ".weight");
-    return out;
-}
-
-const char *nb_plan_vec(const nb_plan *p, size_t layer, nb_vec vec, char *out, size_t cap)
-{
-    return nb_plan_vec_part(p, layer, vec, 0, out, cap);
-}
-
-nb_vec nb_plan_vec_bias(const nb_plan *p, nb_vec vec)
-{
-    const nb_vec b = vec <= NB_VEC_KN ? (nb_vec)(NB_VEC_N1_BIAS + vec) : NB_VEC_NONE;
-
-    return b != NB_VEC_NONE && nb_plan_vec_size(p, b) > 0 ? b : NB_VEC_NONE;
-}
-
-/* spec models 4, prefix resolution */
-static const char *const prefixes[] = { "model.",
-                                        "",
-                                        "model.language_model.",
-                                        "language_model.model.",
-                                        "language_model.",
-                                        "model.model.",
-                                        "model.decoder.",
-                                        "decoder.",
-                                        "transformer.",
-                                        "gpt_neox." };
-
-static bool has(const nb_store *s, const char *prefix, const char *name, const char *leaf)
-{
-    char full[224];
-
-    snprintf(full, sizeof full, "%s%s%s", prefix, name, leaf);
-    return nb_store_find(s, full) != NULL;
-}
-
-static bool has_linear(const nb_store *s, const char *name)
-{
-    static const char *const leaves[] = { ".weight", ".qweight", ".weight_packed" };
-    bool found = false;
-
-    for (size_t i = 0; i < NB_LEN(leaves) && !found; i++)
-        found = has(s, name, "", leaves[i]);
-    return found;
-}
-
-static nb_status find_names(nb_plan *p, const nb_store *s, nb_err *err)
-{
-    const nb_names *names = p->cfg->names;
-    const char *const heads[] = { or_default(names->head, "lm_head"), "language_model.lm_head" };
-    const char *embed = or_default(names->embed, "embed_tokens"), *norm = or_default(names->norm, "norm");
-    bool found = false;
-
-    snprintf(p->prefix, sizeof p->prefix, "model.");
-    if (!s) {
-        snprintf(p->head, sizeof p->head, "%s", p->cfg->tie_embeddings ? "" : heads[0]);
-        return NB_OK;
+    switch (vec) {
+    case NB_VEC_QN:
+    case NB_VEC_KN:
+    case NB_VEC_QN_BIAS:
+    case NB_VEC_KN_BIAS:
+        return op->kind == NB_OP_QKNORM;
+    case NB_VEC_N1_BIAS:
+    case NB_VEC_N2_BIAS:
+        return op->kind == NB_OP_NORM && (nb_vec)(NB_VEC_N1_BIAS + op->vec) == vec;
+    case NB_VEC_KVA:
+        return op->kind == NB_OP_LATENT;
+    case NB_VEC_SINKS:
+        return op->kind == NB_OP_ATTN;
+    case NB_VEC_ACT_SCALE:
+    case NB_VEC_ALPHA_P:
+    case NB_VEC_ALPHA_N:
+    case NB_VEC_BETA:
+    case NB_VEC_EPS:
+        return op->kind == NB_OP_ACT;
+    case NB_VEC_CONV:
+    case NB_VEC_CONV_K:
+    case NB_VEC_CONV_V:
+    case NB_VEC_CONV_BIAS:
+        return op->kind == NB_OP_CONV || op->kind == NB_OP_SHORT;
+    case NB_VEC_A_LOG:
+    case NB_VEC_DT_BIAS:
+    case NB_VEC_SKIP:
+        return op->kind == NB_OP_DELTA || op->kind == NB_OP_SSM || op->kind == NB_OP_SSM1;
+    case NB_VEC_MIX_NORM:
+        return op->kind == NB_OP_DELTA || op->kind == NB_OP_SSM_NORM || op->kind == NB_OP_LINATT;
+    case NB_VEC_DT_NORM:
+    case NB_VEC_B_NORM:
+    case NB_VEC_C_NORM:
+        return op->kind == NB_OP_DT_NORM;
+    default:
+        return op->kind == NB_OP_NORM && op->vec == vec;
     }
-    for (size_t i = 0; i < NB_LEN(heads); i++) {
-        if (has_linear(s, heads[i])) {
-            snprintf(p->head, sizeof p->head, "%s", heads[i]);
-            break;
-        }
-    }
-    for (size_t i = 0; i < NB_LEN(prefixes) && !found; i++) {
-        found = has(s, prefixes[i], embed, ".weight");
-        if (found)
-            snprintf(p->prefix, sizeof p->prefix, "%s", prefixes[i]);
-    }
-    for (size_t i = 0; i < NB_LEN(prefixes) && !found; i++) { /* tied the other way round: only the head is stored */
-        found = p->head[0] && p->cfg->tie_embeddings && has(s, prefixes[i], norm, ".weight");
-        if (found)
-            snprintf(p->prefix, sizeof p->prefix, "%s", prefixes[i]);
-    }
-    if (!found)
-        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"model.%s.weight\" is missing", embed);
-    if (!p->head[0] && p->cfg->tie_given && !p->cfg->tie_embeddings)
-        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "",
-                       "tensor \"%s.weight\" is missing and tie_word_embeddings is false; set it to true if the model is tied", heads[0]);
-    return NB_OK;
+}
+
+bool nb_plan_has_vec(const nb_plan *p, size_t layer, nb_vec vec)
+{
+    for (size_t i = 0; i < p->n_ops && nb_plan_vec_size(p, vec) > 0; i++)
+        if (reads(&p->ops[i], vec) && nb_plan_runs(p, &p->ops[i], layer))
+            return true;
+    return false;
+}
+
+bool nb_plan_has_kv(const nb_plan *p, size_t layer)
+{
+    for (size_t i = 0; i < p->n_ops; i++)
+        if (p->ops[i].kind == NB_OP_ATTN && nb_plan_runs(p, &p->ops[i], layer))
+            return true;
+    return false;
 }
 
 /* ---- sizes ---------------------------------------------------------------------------------------------------- */
@@ -172,10 +82,12 @@ void nb_plan_linear_size(const nb_plan *p, nb_role role, size_t *n, size_t *k)
 {
     const nb_config *c = p->cfg;
 
+    if (nb_plan_mix_linear(p, role, n, k))
+        return;
     *k = c->d_model;
     switch (role) {
     case NB_ROLE_Q:
-        *n = c->n_heads * (c->mla.on ? c->mla.nope + c->mla.rope : c->head_dim);
+        *n = c->n_heads * (c->mla.on ? c->mla.nope + c->mla.rope : c->head_dim) * (c->gated_q ? 2 : 1);
         break;
     case NB_ROLE_QA:
         *n = c->mla.q_rank;
@@ -230,18 +142,19 @@ size_t nb_plan_role_off(const nb_plan *p, nb_role role)
 size_t nb_plan_vec_size(const nb_plan *p, nb_vec vec)
 {
     const nb_config *c = p->cfg;
-    const bool post = c->block == NB_BLOCK_POST || c->block == NB_BLOCK_SANDWICH, biased = c->norm == NB_NORM_LN || c->norm == NB_NORM_LN1;
-    const size_t norm = c->norm == NB_NORM_LN_0 ? 0 : c->d_model;
+    const bool post = c->block == NB_BLOCK_POST || c->block == NB_BLOCK_SANDWICH || c->block == NB_BLOCK_MIXED,
+               biased = c->norm == NB_NORM_LN || c->norm == NB_NORM_LN1;
+    const size_t norm = c->norm == NB_NORM_LN_0 || c->norm == NB_NORM_RMS_0 ? 0 : c->d_model;
     const bool each = c->qk == NB_QK_HEAD || c->qk == NB_QK_AFTER;
 
     switch (vec) {
     case NB_VEC_N1:
         return c->block != NB_BLOCK_POST ? norm : 0;
     case NB_VEC_N2:
-        return c->block != NB_BLOCK_POST && c->block != NB_BLOCK_PAR1 ? norm : 0;
+        return c->block != NB_BLOCK_POST && c->block != NB_BLOCK_PAR1 && c->block != NB_BLOCK_SINGLE ? norm : 0;
     case NB_VEC_QN:
     case NB_VEC_KN:
-        if (c->qk == NB_QK_NONE)
+        if (c->qk == NB_QK_NONE || c->qk == NB_QK_AFTER_0)
             return 0;
         return each ? c->head_dim : (vec == NB_VEC_QN ? c->n_heads : c->n_kv_heads) * c->head_dim;
     case NB_VEC_N1P:
@@ -261,8 +174,13 @@ size_t nb_plan_vec_size(const nb_plan *p, nb_vec vec)
         return c->arch->quirks & NB_Q_OSS ? c->n_heads : 0;
     case NB_VEC_ACT_SCALE:
         return p->has_act_scale ? c->d_ff : 0;
+    case NB_VEC_ALPHA_P:
+    case NB_VEC_ALPHA_N:
+    case NB_VEC_BETA:
+    case NB_VEC_EPS:
+        return c->act == NB_ACT_XIELU;
     default:
-        return 0;
+        return nb_plan_mix_vec(p, vec);
     }
 }
 
@@ -306,6 +224,14 @@ static void size_slots(nb_plan *p)
     size_t *len = p->slot_len;
 
     len[NB_SLOT_QKV] = fused && c->qkv == NB_QKV_BY_HEAD ? grouped_heads(c, &p->qkv) : plain_heads(c, c->head_dim, !fused, &p->qkv);
+    if (c->gated_q) { /* k and v lie behind the gates */
+        const size_t more = PAD64(2 * c->n_heads * c->head_dim) - p->qkv.off[1];
+        p->qkv.off[1] += more;
+        p->qkv.off[2] += more;
+        len[NB_SLOT_QKV] += more;
+    }
+    if (c->gated_q || c->out_gate)
+        len[NB_SLOT_GATE] = c->n_heads * c->head_dim;
     p->att = p->qkv;
     p->att_in = NB_SLOT_QKV;
     if (c->alibi || c->mla.on) {
@@ -325,6 +251,7 @@ static void size_slots(nb_plan *p)
         size_latent(p);
     len[NB_SLOT_GU] = !gated ? c->d_ff : p->has_role[NB_ROLE_GATE_UP] ? 2 * c->d_ff : 2 * PAD64(c->d_ff);
     len[NB_SLOT_ACT] = c->d_ff;
+    nb_plan_size_mixers(p);
     for (size_t i = 0; i < NB_SLOT_COUNT; i++)
         p->slot_width[i] = PAD64(len[i]);
     if (c->moe.sparse) {
@@ -341,15 +268,26 @@ static void size_slots(nb_plan *p)
 
 /* ---- ops ------------------------------------------------------------------------------------------------------ */
 
-enum { MAX_OPS = 24 };
+enum { MAX_OPS = 48 };
 
-static void emit(nb_plan *p, nb_op op)
+void nb_plan_emit(nb_plan *p, nb_op op)
 {
     nb_op *ops = (nb_op *)p->ops;
 
     for (size_t j = 0; op.kind == NB_OP_LINEAR && j < 3 && op.roles[j] != NB_ROLE_NONE; j++)
         p->has_role[op.roles[j]] = true;
+    if (!op.mixers)
+        op.mixers = p->mask;
+    if (op.kind == NB_OP_ADD && op.keep == 0 && op.gain == 0) {
+        op.keep = 1;
+        op.gain = (float)p->cfg->res_mult;
+    }
     ops[p->n_ops++] = op;
+}
+
+static void emit(nb_plan *p, nb_op op)
+{
+    nb_plan_emit(p, op);
 }
 
 static void emit_step(nb_plan *p, nb_op_kind kind, nb_slot in, nb_slot out)
@@ -359,7 +297,10 @@ static void emit_step(nb_plan *p, nb_op_kind kind, nb_slot in, nb_slot out)
 
 static void emit_norm(nb_plan *p, nb_slot in, nb_slot out, nb_vec vec)
 {
-    emit(p, (nb_op){ .kind = NB_OP_NORM, .in = in, .out = out, .vec = p->cfg->norm == NB_NORM_LN_0 ? NB_VEC_NONE : vec });
+    emit(p, (nb_op){ .kind = NB_OP_NORM,
+                     .in = in,
+                     .out = out,
+                     .vec = p->cfg->norm == NB_NORM_LN_0 || p->cfg->norm == NB_NORM_RMS_0 ? NB_VEC_NONE : vec });
 }
 
 static void emit_linear(nb_plan *p, nb_slot in, nb_slot out, nb_role a, nb_role b, nb_role c)
@@ -389,20 +330,27 @@ static void emit_latent(nb_plan *p, nb_slot in)
 static void emit_attention(nb_plan *p, nb_slot in, bool fused)
 {
     const nb_config *c = p->cfg;
+    const bool after = c->qk == NB_QK_AFTER || c->qk == NB_QK_AFTER_0;
 
     if (c->mla.on) {
         emit_latent(p, in);
         return;
     }
     emit_linear(p, in, NB_SLOT_QKV, fused ? NB_ROLE_QKV : NB_ROLE_Q, fused ? NB_ROLE_NONE : NB_ROLE_K, fused ? NB_ROLE_NONE : NB_ROLE_V);
-    if (c->qk != NB_QK_NONE && c->qk != NB_QK_AFTER)
+    if (c->gated_q)
+        emit_step(p, NB_OP_UNGATE, NB_SLOT_QKV, NB_SLOT_GATE);
+    if (c->out_gate)
+        emit_linear(p, in, NB_SLOT_GATE, NB_ROLE_OGATE, NB_ROLE_NONE, NB_ROLE_NONE);
+    if (c->qk != NB_QK_NONE && !after)
         emit(p, (nb_op){ .kind = NB_OP_QKNORM, .in = NB_SLOT_QKV, .out = NB_SLOT_QKV, .vec = NB_VEC_QN });
     if (c->clip_qkv > 0)
         emit_step(p, NB_OP_CLIP, NB_SLOT_QKV, NB_SLOT_QKV);
     if (!c->learned_pos && !c->alibi)
         emit_step(p, NB_OP_ROPE, NB_SLOT_QKV, NB_SLOT_QKV);
-    if (c->qk == NB_QK_AFTER)
+    if (after)
         emit(p, (nb_op){ .kind = NB_OP_QKNORM, .in = NB_SLOT_QKV, .out = NB_SLOT_QKV, .vec = NB_VEC_QN });
+    if (c->grow > 0)
+        emit_step(p, NB_OP_GROW, NB_SLOT_QKV, NB_SLOT_QKV);
     if (c->alibi) {
         emit_step(p, NB_OP_ALIBI, NB_SLOT_QKV, NB_SLOT_HEADS);
         emit_step(p, NB_OP_ATTN, NB_SLOT_HEADS, NB_SLOT_WIDE);
@@ -410,6 +358,8 @@ static void emit_attention(nb_plan *p, nb_slot in, bool fused)
     } else {
         emit_step(p, NB_OP_ATTN, NB_SLOT_QKV, NB_SLOT_ATT);
     }
+    if (c->gated_q || c->out_gate)
+        emit_step(p, NB_OP_OGATE, NB_SLOT_GATE, NB_SLOT_ATT);
     emit_linear(p, NB_SLOT_ATT, NB_SLOT_PROJ, NB_ROLE_O, NB_ROLE_NONE, NB_ROLE_NONE);
 }
 
@@ -436,10 +386,80 @@ static void emit_mlp(nb_plan *p, nb_slot in, bool fused)
     }
 }
 
-/* Section 1 of the page, block by block kind. */
-static void emit_layer(nb_plan *p, bool fused_qkv, bool fused_gu)
+static void emit_scale(nb_plan *p, nb_slot slot, double gain)
 {
-    const nb_block_kind b = p->cfg->block;
+    if (gain != 1)
+        emit(p, (nb_op){ .kind = NB_OP_SCALE, .in = slot, .out = slot, .gain = (float)gain });
+}
+
+static void emit_add(nb_plan *p, double keep, double gain)
+{
+    emit(p, (nb_op){ .kind = NB_OP_ADD, .in = NB_SLOT_PROJ, .out = NB_SLOT_X, .keep = (float)keep, .gain = (float)gain });
+}
+
+/* From slot `in` to PROJ: attention in some layers, a mixer in others. */
+static void emit_mixer(nb_plan *p, nb_slot in, bool fused)
+{
+    const unsigned all = p->mask, attn = 1u << NB_MIX_ATTN;
+
+    if (p->cfg->mixer)
+        p->mask = attn;
+    if (!all || all & attn)
+        emit_attention(p, in, fused);
+    p->mask = all;
+    if (all != attn)
+        nb_plan_emit_mixers(p, in);
+}
+
+/* Attention and a mixer side by side: models-2026 S4.6, falcon_h1. */
+static void emit_both(nb_plan *p, bool fused_qkv, bool fused_gu)
+{
+    const nb_config *c = p->cfg;
+
+    emit_norm(p, NB_SLOT_X, NB_SLOT_NORM, NB_VEC_N1);
+    emit_scale(p, NB_SLOT_NORM, c->mix.in_mult);
+    nb_plan_emit_mixers(p, NB_SLOT_NORM);
+    emit_add(p, 1, c->mix.out_mult);
+    emit_scale(p, NB_SLOT_NORM, c->attn_in / c->mix.in_mult);
+    emit_attention(p, NB_SLOT_NORM, fused_qkv);
+    emit_add(p, 1, c->attn_out);
+    emit_norm(p, NB_SLOT_X, NB_SLOT_NORM, NB_VEC_N2);
+    emit_mlp(p, NB_SLOT_NORM, fused_gu);
+    emit_add(p, 1, c->down_mult);
+}
+
+/* A mixer or an MLP behind one norm. */
+static void emit_single(nb_plan *p, bool fused_qkv, bool fused_gu)
+{
+    emit_norm(p, NB_SLOT_X, NB_SLOT_NORM, NB_VEC_N1);
+    emit_mixer(p, NB_SLOT_NORM, fused_qkv);
+    p->mask = 1u << NB_MIX_NONE;
+    emit_mlp(p, NB_SLOT_NORM, fused_gu);
+    p->mask = 0;
+    emit_step(p, NB_OP_ADD, NB_SLOT_PROJ, NB_SLOT_X);
+}
+
+/* The residual is what the norm gives: models-2026 S4.9. */
+static void emit_norm_res(nb_plan *p, bool fused_qkv, bool fused_gu)
+{
+    const nb_config *c = p->cfg;
+
+    emit_norm(p, NB_SLOT_X, NB_SLOT_X, NB_VEC_N1);
+    emit_mixer(p, NB_SLOT_X, fused_qkv);
+    p->mask = c->mixer ? 1u << NB_MIX_ATTN : 0;
+    emit_add(p, c->alpha[1], c->beta[1]);
+    p->mask = 1u << NB_MIX_LIGHTNING;
+    if (c->mixer)
+        emit_add(p, c->alpha[0], c->beta[0]);
+    p->mask = 0;
+    emit_norm(p, NB_SLOT_X, NB_SLOT_X, NB_VEC_N2);
+    emit_mlp(p, NB_SLOT_X, fused_gu);
+    emit_add(p, c->alpha[2], c->beta[2]);
+}
+
+/* Section 1 of the page, block by block kind. */
+static void emit_block(nb_plan *p, nb_block_kind b, bool fused_qkv, bool fused_gu)
+{
     const bool before = b != NB_BLOCK_POST && b != NB_BLOCK_POST_LN, after = b == NB_BLOCK_POST || b == NB_BLOCK_SANDWICH;
     nb_slot mlp_in = NB_SLOT_NORM;
 
@@ -447,7 +467,7 @@ static void emit_layer(nb_plan *p, bool fused_qkv, bool fused_gu)
         emit_norm(p, NB_SLOT_X, NB_SLOT_NORM, NB_VEC_N1);
     if (b == NB_BLOCK_PAR2)
         emit_norm(p, NB_SLOT_X, mlp_in = NB_SLOT_NORM2, NB_VEC_N2);
-    emit_attention(p, before ? NB_SLOT_NORM : NB_SLOT_X, fused_qkv);
+    emit_mixer(p, before ? NB_SLOT_NORM : NB_SLOT_X, fused_qkv);
     if (after)
         emit_norm(p, NB_SLOT_PROJ, NB_SLOT_PROJ, NB_VEC_N1P);
     emit_step(p, NB_OP_ADD, NB_SLOT_PROJ, NB_SLOT_X);
@@ -465,12 +485,37 @@ static void emit_layer(nb_plan *p, bool fused_qkv, bool fused_gu)
         emit_norm(p, NB_SLOT_X, NB_SLOT_X, NB_VEC_N2);
 }
 
+static void emit_layer(nb_plan *p, bool fused_qkv, bool fused_gu)
+{
+    switch (p->cfg->block) {
+    case NB_BLOCK_BOTH:
+        emit_both(p, fused_qkv, fused_gu);
+        break;
+    case NB_BLOCK_SINGLE:
+        emit_single(p, fused_qkv, fused_gu);
+        break;
+    case NB_BLOCK_NORM_RES:
+        emit_norm_res(p, fused_qkv, fused_gu);
+        break;
+    case NB_BLOCK_MIXED:
+        p->mask = 1u << NB_MIX_ATTN;
+        emit_block(p, NB_BLOCK_POST, fused_qkv, fused_gu);
+        p->mask = ~p->mask;
+        emit_block(p, NB_BLOCK_PRE, fused_qkv, fused_gu);
+        p->mask = 0;
+        break;
+    default:
+        emit_block(p, p->cfg->block, fused_qkv, fused_gu);
+        break;
+    }
+}
+
 /* Programs that quantize may have taken fused matrices apart: the store decides. */
 static bool stored_apart(const nb_plan *p, const nb_store *s, nb_role role)
 {
     char name[192];
 
-    return s && has_linear(s, nb_plan_linear(p, 0, role, name, sizeof name));
+    return s && nb_plan_stored(s, nb_plan_linear(p, 0, role, name, sizeof name));
 }
 
 nb_status nb_plan_build(const nb_config *cfg, const nb_store *s, nb_plan *out, nb_err *err)
@@ -479,12 +524,15 @@ nb_status nb_plan_build(const nb_config *cfg, const nb_store *s, nb_plan *out, n
     nb_status rc;
 
     *out = (nb_plan){ .cfg = cfg };
-    rc = find_names(out, s, err);
+    rc = nb_plan_find_names(out, s, err);
     if (rc != NB_OK)
         return rc;
     out->ops = nb_alloc_array(MAX_OPS, sizeof *out->ops);
-    if (!out->ops)
+    out->runs = nb_alloc_array(3 * (cfg->mix.key_heads + 1), sizeof *out->runs);
+    if (!out->ops || !out->runs) {
+        nb_plan_clear(out);
         return nb_enomem(err, "the plan");
+    }
     out->has_act_scale = cfg->mlp == NB_MLP_PLAIN && s && nb_store_find(s, nb_plan_vec(out, 0, NB_VEC_ACT_SCALE, name, sizeof name));
     emit_layer(out, cfg->qkv == NB_QKV_BY_HEAD || (cfg->qkv == NB_QKV_CAT && !stored_apart(out, s, NB_ROLE_Q)),
                cfg->mlp == NB_MLP_GATED_CAT && !stored_apart(out, s, NB_ROLE_GATE));
@@ -495,6 +543,7 @@ nb_status nb_plan_build(const nb_config *cfg, const nb_store *s, nb_plan *out, n
 void nb_plan_clear(nb_plan *p)
 {
     nb_free((void *)p->ops);
+    nb_free(p->runs);
     *p = (nb_plan){ 0 };
 }
 

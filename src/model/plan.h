@@ -12,22 +12,35 @@
 #include "tensor/store.h"
 
 typedef enum nb_op_kind {
-    NB_OP_NORM,    /* out = norm(in) with vector weight                  */
-    NB_OP_LINEAR,  /* out = W in (+ bias); W may be a fused matrix       */
-    NB_OP_QKNORM,  /* norm of q and k inside the QKV slot                */
-    NB_OP_CLIP,    /* limit q, k, v inside the QKV slot                  */
-    NB_OP_ROPE,    /* rotate q and k inside the QKV slot                 */
-    NB_OP_ALIBI,   /* q, k, v with the components that carry position biases */
-    NB_OP_LATENT,  /* norm the latent of k and v, rotate q and k */
-    NB_OP_ABSORB,  /* q of every head in terms of the latent */
-    NB_OP_JOIN,    /* q, k, v of latent attention side by side */
-    NB_OP_UNFOLD,  /* values of every head from its latent */
-    NB_OP_ATTN,    /* append k, v; out = attention(q)                    */
-    NB_OP_PACK,    /* the first head_dim components of every head        */
-    NB_OP_ACT,     /* out = act(in) of a plain MLP                       */
-    NB_OP_ACT_MUL, /* out = act(gate half) * up half                     */
-    NB_OP_MOE,     /* out = the mixture of experts of in                 */
-    NB_OP_ADD,     /* out += in, times the residual multiplier           */
+    NB_OP_NORM,     /* out = norm(in) with vector weight                  */
+    NB_OP_LINEAR,   /* out = W in (+ bias); W may be a fused matrix       */
+    NB_OP_QKNORM,   /* norm of q and k inside the QKV slot                */
+    NB_OP_CLIP,     /* limit q, k, v inside the QKV slot                  */
+    NB_OP_ROPE,     /* rotate q and k inside the QKV slot                 */
+    NB_OP_ALIBI,    /* q, k, v with the components that carry position biases */
+    NB_OP_LATENT,   /* norm the latent of k and v, rotate q and k */
+    NB_OP_ABSORB,   /* q of every head in terms of the latent */
+    NB_OP_JOIN,     /* q, k, v of latent attention side by side */
+    NB_OP_UNFOLD,   /* values of every head from its latent */
+    NB_OP_ATTN,     /* append k, v; out = attention(q)                    */
+    NB_OP_PACK,     /* the first head_dim components of every head        */
+    NB_OP_ACT,      /* out = act(in) of a plain MLP                       */
+    NB_OP_ACT_MUL,  /* out = act(gate half) * up half                     */
+    NB_OP_MOE,      /* out = the mixture of experts of in                 */
+    NB_OP_ADD,      /* out = keep out + gain in                           */
+    NB_OP_SCALE,    /* out = gain out                                     */
+    NB_OP_UNGATE,   /* q heads moved together inside the QKV slot, their gates to out */
+    NB_OP_OGATE,    /* out *= sigmoid(in)                                 */
+    NB_OP_GROW,     /* q times a factor that grows with the position      */
+    NB_OP_PARTS,    /* parts of the input of Mamba-2 times their multipliers */
+    NB_OP_CONV,     /* out = silu(causal convolution of in) over the tokens */
+    NB_OP_SHORT,    /* short convolution between its two gates            */
+    NB_OP_DELTA,    /* gated delta rule and its output norm; also KDA      */
+    NB_OP_SSM,      /* Mamba-2                                            */
+    NB_OP_SSM_NORM, /* its gate and norm                                  */
+    NB_OP_DT_NORM,  /* Mamba-1: norms of time step, B and C               */
+    NB_OP_SSM1,     /* Mamba-1 with its gate                              */
+    NB_OP_LINATT,   /* lightning attention with its norm and gate         */
     NB_OP_COUNT
 } nb_op_kind;
 
@@ -47,6 +60,13 @@ typedef enum nb_slot {
     NB_SLOT_ROUTE, /* scores of the experts                    */
     NB_SLOT_TAKEN, /* the rows of one expert                   */
     NB_SLOT_GIVEN, /* its output                               */
+    NB_SLOT_GATE,  /* of the attention output, of a mixer      */
+    NB_SLOT_MIX,   /* what a mixer reads: all parts of its input */
+    NB_SLOT_RATE,  /* rates and decays, low-rank parts         */
+    NB_SLOT_CONV,  /* convolved channels                       */
+    NB_SLOT_STEP,  /* Mamba-1: time step, B, C; decays of KDA  */
+    NB_SLOT_MIXED, /* output of a mixer                        */
+    NB_SLOT_KEEP,  /* a branch that is added later             */
     NB_SLOT_COUNT
 } nb_slot;
 
@@ -56,7 +76,14 @@ typedef struct nb_op {
     nb_role roles[3];                                            /* LINEAR: source linears, ended by NB_ROLE_NONE */
     nb_vec vec;                                                  /* NORM, QKNORM */
     enum { NB_WHEN_ALWAYS, NB_WHEN_DENSE, NB_WHEN_SPARSE } when; /* layers without, with experts */
+    unsigned mixers;                                             /* layers of these kinds only, a bit each; 0: all */
+    float keep, gain;                                            /* ADD, SCALE */
 } nb_op;
+
+/* Channels [to, to + n) of a convolution are floats [from, from + n) of the MIX slot. */
+typedef struct nb_run {
+    size_t from, to, n;
+} nb_run;
 
 /* Where the heads lie in a slot: q, k, v of kv head h begin at off + h * step; the query heads of h follow one another. */
 typedef struct nb_heads {
@@ -75,6 +102,10 @@ typedef struct nb_plan {
     nb_slot kva_slot; /* where the latent of k and v lies */
     size_t kva_off;
     size_t up_off; /* where up begins inside GU */
+    nb_run *runs;  /* of mixers: their convolution */
+    size_t n_runs;
+    size_t z_off, a_off; /* of mixers: gate (in MIX, where GATE has none), decays (in RATE; in MIX of Mamba-2) */
+    unsigned mask;       /* while it is built: of ops that do not say which layers */
     bool has_role[NB_ROLE_COUNT];
     bool has_act_scale;
     char prefix[64]; /* "model." as found in the store */
@@ -89,7 +120,7 @@ void nb_plan_clear(nb_plan *p);
 /* nearest.c. Where parsing `root` failed because its architecture is not in the table (class "cfg.arch"; any other error is
  * left alone): the sentence of *err names the row whose tensors come closest, if one comes close, and what differs. */
 void nb_config_nearest(const nb_json *root, const nb_store *s, nb_err *err);
-/* Whether a layer runs an op: models with experts have layers without. */
+/* Whether a layer runs an op: models with experts have layers without, mixers differ. */
 bool nb_plan_runs(const nb_plan *p, const nb_op *op, size_t layer);
 /* What the names of a layer begin with, "model.layers.3.". */
 const char *nb_plan_layer(const nb_plan *p, size_t layer, char *out, size_t cap);
@@ -105,8 +136,26 @@ nb_vec nb_plan_vec_bias(const nb_plan *p, nb_vec vec);
 void nb_plan_linear_size(const nb_plan *p, nb_role role, size_t *n, size_t *k);
 /* Where the outputs of a role begin inside the output slot of its op. */
 size_t nb_plan_role_off(const nb_plan *p, nb_role role);
-/* Length of a norm vector; 0 when the architecture has none. */
+/* Length of a vector; 0 when the architecture has none. */
 size_t nb_plan_vec_size(const nb_plan *p, nb_vec vec);
+/* Whether some op of a layer reads a vector. */
+bool nb_plan_has_vec(const nb_plan *p, size_t layer, nb_vec vec);
+/* Whether a layer caches keys and values in pages; floats it keeps for a sequence whatever its length: inputs of its
+ * convolution [taps - 1][channels], then its matrix (plan_mix.c); floats of all layers. */
+bool nb_plan_has_kv(const nb_plan *p, size_t layer);
+nb_mixer nb_plan_mixer(const nb_plan *p, size_t layer);
+size_t nb_plan_conv_state(const nb_plan *p, size_t layer);
+size_t nb_plan_state(const nb_plan *p, size_t layer);
+size_t nb_plan_states(const nb_plan *p);
+/* plan_names.c, for plan.c: prefix and head of a store; whether a linear is stored, packed or not. */
+nb_status nb_plan_find_names(nb_plan *p, const nb_store *s, nb_err *err);
+bool nb_plan_stored(const nb_store *s, const char *name);
+/* plan_mix.c, for plan.c: append the ops of mixers that the model has; their slots; sizes of their linears and vectors. */
+void nb_plan_emit_mixers(nb_plan *p, nb_slot in);
+void nb_plan_size_mixers(nb_plan *p);
+bool nb_plan_mix_linear(const nb_plan *p, nb_role role, size_t *n, size_t *k);
+size_t nb_plan_mix_vec(const nb_plan *p, nb_vec vec);
+void nb_plan_emit(nb_plan *p, nb_op op);
 /* The LINEAR op that holds a role; n_ops when none does. */
 size_t nb_plan_op_of(const nb_plan *p, nb_role role);
 

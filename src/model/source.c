@@ -79,8 +79,17 @@ static bool wants_bias(const nb_config *c, nb_role role)
         return c->attn_bias;
     case NB_ROLE_O:
         return c->o_bias;
-    default:
+    case NB_ROLE_GATE:
+    case NB_ROLE_UP:
+    case NB_ROLE_GATE_UP:
+    case NB_ROLE_DOWN:
         return c->mlp_bias;
+    case NB_ROLE_MIX_IN:
+        return c->mix.in_bias;
+    case NB_ROLE_MIX_OUT:
+        return c->mix.out_bias;
+    default:
+        return role == NB_ROLE_MIX_DT;
     }
 }
 

@@ -141,7 +141,7 @@ static void plan_of_llama(void **state)
     assert_string_equal(nb_plan_linear(&p, 7, NB_ROLE_DOWN, name, sizeof name), "model.layers.7.mlp.down_proj");
     assert_string_equal(nb_plan_vec(&p, 0, NB_VEC_N2, name, sizeof name), "model.layers.0.post_attention_layernorm.weight");
     for (int r = 0; r < NB_ROLE_COUNT; r++) {
-        assert_true(p.has_role[r] == (r <= NB_ROLE_V || (r >= NB_ROLE_O && r != NB_ROLE_GATE_UP)) &&
+        assert_true(p.has_role[r] == (r <= NB_ROLE_V || (r >= NB_ROLE_O && r <= NB_ROLE_DOWN && r != NB_ROLE_GATE_UP)) &&
                     (!p.has_role[r] || p.ops[nb_plan_op_of(&p, (nb_role)r)].kind == NB_OP_LINEAR));
         nb_plan_linear_size(&p, (nb_role)r, &n, &k);
         assert_true(!p.has_role[r] || (n > 0 && k > 0));

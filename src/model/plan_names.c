@@ -1,0 +1,166 @@
+/* Names of tensors: prefixes, layers, linears, vectors. Source: spec models 4, models-2026 S3.3. */
+#include "model/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- names ---------------------------------------------------------------------------------------------------- */
+
+static const char *const role_names[NB_ROLE_COUNT] = {
+    [NB_ROLE_Q] = "self_attn.q_proj",        [NB_ROLE_K] = "self_attn.k_proj",
+    [NB_ROLE_V] = "self_attn.v_proj",        [NB_ROLE_QA] = "self_attn.q_a_proj",
+    [NB_ROLE_QB] = "self_attn.q_b_proj",     [NB_ROLE_KVA] = "self_attn.kv_a_proj_with_mqa",
+    [NB_ROLE_QKV] = "self_attn.qkv_proj",    [NB_ROLE_O] = "self_attn.o_proj",
+    [NB_ROLE_GATE] = "mlp.gate_proj",        [NB_ROLE_UP] = "mlp.up_proj",
+    [NB_ROLE_GATE_UP] = "mlp.gate_up_proj",  [NB_ROLE_DOWN] = "mlp.down_proj",
+    [NB_ROLE_OGATE] = "self_attn.gate_proj",
+};
+static const char *const vec_names[] = {
+    [NB_VEC_N1] = "input_layernorm",         [NB_VEC_N2] = "post_attention_layernorm",  [NB_VEC_QN] = "self_attn.q_norm",
+    [NB_VEC_KN] = "self_attn.k_norm",        [NB_VEC_N1P] = "post_attention_layernorm", [NB_VEC_N2P] = "post_feedforward_layernorm",
+    [NB_VEC_QA] = "self_attn.q_a_layernorm", [NB_VEC_KVA] = "self_attn.kv_a_layernorm", [NB_VEC_SINKS] = "self_attn.sinks",
+    [NB_VEC_ACT_SCALE] = "mlp.act.scales",   [NB_VEC_ALPHA_P] = "mlp.act_fn.alpha_p",   [NB_VEC_ALPHA_N] = "mlp.act_fn.alpha_n",
+    [NB_VEC_BETA] = "mlp.act_fn.beta",       [NB_VEC_EPS] = "mlp.act_fn.eps",
+};
+
+static const char *or_default(const char *name, const char *dflt)
+{
+    return name ? name : dflt;
+}
+
+static const char *layers_of(const nb_plan *p)
+{
+    return or_default(p->cfg->names->layers, "layers.");
+}
+
+const char *nb_plan_linear(const nb_plan *p, size_t layer, nb_role role, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s%s%zu.%s", p->prefix, layers_of(p), layer, or_default(p->cfg->names->roles[role], role_names[role]));
+    return out;
+}
+
+const char *nb_plan_layer(const nb_plan *p, size_t layer, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s%s%zu.", p->prefix, layers_of(p), layer);
+    return out;
+}
+
+/* Vectors that are no norms have their whole names. */
+static bool is_norm(nb_vec vec)
+{
+    return vec < NB_VEC_SINKS;
+}
+
+static bool is_bias(nb_vec vec)
+{
+    return vec >= NB_VEC_N1_BIAS && vec <= NB_VEC_KN_BIAS;
+}
+
+static const char *stem_of(const nb_plan *p, nb_vec vec)
+{
+    const nb_vec w = is_bias(vec) ? (nb_vec)(vec - NB_VEC_N1_BIAS) : vec;
+
+    return or_default(p->cfg->names->vecs[w], vec_names[w]);
+}
+
+size_t nb_plan_vec_parts(const nb_plan *p, nb_vec vec)
+{
+    const char *dot;
+
+    if (vec != NB_VEC_QN && vec != NB_VEC_KN)
+        return 1;
+    dot = strrchr(stem_of(p, vec), '.');
+    return !dot || strcmp(dot, ".norms") != 0 ? 1 : vec == NB_VEC_QN ? p->cfg->n_heads : p->cfg->n_kv_heads;
+}
+
+const char *nb_plan_vec_part(const nb_plan *p, size_t layer, nb_vec vec, size_t part, char *out, size_t cap)
+{
+    if (!is_norm(vec))
+        snprintf(out, cap, "%s%s%zu.%s", p->prefix, layers_of(p), layer, stem_of(p, vec));
+    else if (nb_plan_vec_parts(p, vec) > 1)
+        snprintf(out, cap, "%s%s%zu.%s.%zu.weight", p->prefix, layers_of(p), layer, stem_of(p, vec), part);
+    else
+        snprintf(out, cap, "%s%s%zu.%s%s", p->prefix, layers_of(p), layer, stem_of(p, vec), is_bias(vec) ? ".bias" : ".weight");
+    return out;
+}
+
+const char *nb_plan_vec(const nb_plan *p, size_t layer, nb_vec vec, char *out, size_t cap)
+{
+    return nb_plan_vec_part(p, layer, vec, 0, out, cap);
+}
+
+nb_vec nb_plan_vec_bias(const nb_plan *p, nb_vec vec)
+{
+    const nb_vec b = vec <= NB_VEC_KN ? (nb_vec)(NB_VEC_N1_BIAS + vec) : NB_VEC_NONE;
+
+    return b != NB_VEC_NONE && nb_plan_vec_size(p, b) > 0 ? b : NB_VEC_NONE;
+}
+
+/* spec models 4, prefix resolution */
+static const char *const prefixes[] = { "model.",
+                                        "",
+                                        "model.language_model.",
+                                        "language_model.model.",
+                                        "language_model.",
+                                        "model.model.",
+                                        "model.decoder.",
+                                        "decoder.",
+                                        "transformer.",
+                                        "gpt_neox.",
+                                        "backbone." };
+
+static bool has(const nb_store *s, const char *prefix, const char *name, const char *leaf)
+{
+    char full[224];
+
+    snprintf(full, sizeof full, "%s%s%s", prefix, name, leaf);
+    return nb_store_find(s, full) != NULL;
+}
+
+bool nb_plan_stored(const nb_store *s, const char *name)
+{
+    static const char *const leaves[] = { ".weight", ".qweight", ".weight_packed" };
+    bool found = false;
+
+    for (size_t i = 0; i < NB_LEN(leaves) && !found; i++)
+        found = has(s, name, "", leaves[i]);
+    return found;
+}
+
+nb_status nb_plan_find_names(nb_plan *p, const nb_store *s, nb_err *err)
+{
+    const nb_names *names = p->cfg->names;
+    const char *const heads[] = { or_default(names->head, "lm_head"), "language_model.lm_head" };
+    const char *embed = or_default(names->embed, "embed_tokens"), *norm = or_default(names->norm, "norm");
+    bool found = false;
+
+    snprintf(p->prefix, sizeof p->prefix, "model.");
+    if (!s) {
+        snprintf(p->head, sizeof p->head, "%s", p->cfg->tie_embeddings ? "" : heads[0]);
+        return NB_OK;
+    }
+    for (size_t i = 0; i < NB_LEN(heads); i++) {
+        if (nb_plan_stored(s, heads[i])) {
+            snprintf(p->head, sizeof p->head, "%s", heads[i]);
+            break;
+        }
+    }
+    for (size_t i = 0; i < NB_LEN(prefixes) && !found; i++) {
+        found = has(s, prefixes[i], embed, ".weight");
+        if (found)
+            snprintf(p->prefix, sizeof p->prefix, "%s", prefixes[i]);
+    }
+    for (size_t i = 0; i < NB_LEN(prefixes) && !found; i++) { /* tied the other way round: only the head is stored */
+        found = p->head[0] && p->cfg->tie_embeddings && has(s, prefixes[i], norm, ".weight");
+        if (found)
+            snprintf(p->prefix, sizeof p->prefix, "%s", prefixes[i]);
+    }
+    if (!found)
+        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"model.%s.weight\" is missing", embed);
+    if (!p->head[0] && p->cfg->tie_given && !p->cfg->tie_embeddings)
+        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "",
+                       "tensor \"%s.weight\" is missing and tie_word_embeddings is false; set it to true if the model is tied", heads[0]);
+    return NB_OK;
+}
