@@ -1,4 +1,5 @@
 /* bind.c - plan + store -> packed weights, stripe by stripe, each matrix by the threads that will read it. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
