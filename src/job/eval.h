@@ -1,54 +1,87 @@
-/* eval.h - perplexity of a model on fixed ids, and its distance from a reference model on the same ids.
+/* eval.h - perplexity of models on a set of windows, and their distance from a reference model on the same ids.
  *
- * Protocol: every row is an independent sequence from position 0; the negative log likelihood of ids 1..len-1 of each row;
- * KL(reference || model) in nats and top-1 agreement at every position. float32 KV cache; log-softmax in float64.
- * Intervals are 95 % from the spread of the rows' means (rows are independent, tokens are not); with fewer than 8 rows from
- * the spread of the positions. The 99.9th percentile interpolates linearly between order statistics. */
+ * All models and the reference run side by side, a piece of a window at a time: memory is the models, one window of float32 KV
+ * cache for each, two blocks of logits of at most 64 MB, and 20 bytes a position and model. Distances: KL(reference || model)
+ * in nats, top-1 agreement (same most likely token) and top-5 (the reference's most likely token is among the model's five);
+ * ties go to the lower id. Sums are float64 in the order of positions, whatever the threads did.
+ * Intervals are 95 %, by a seeded bootstrap over documents (rows or windows where there are none; blocks of 32 positions with
+ * fewer than 8 of those): documents are independent, tokens are not. */
 #ifndef NB_JOB_EVAL_H
 #define NB_JOB_EVAL_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "base/pool.h"
-#include "job/ids.h"
+#include "job/eval_set.h"
+#include "job/eval_stat.h"
+#include "job/topk.h"
 #include "model/model.h"
 
-typedef struct nb_mean {
-    double mean, ci95; /* half width */
-} nb_mean;
+enum { NB_EVAL_MODELS = 16, NB_EVAL_BINS = 32, NB_EVAL_SHARES = 33 };
+
+typedef struct nb_eval_score {
+    size_t scored, positions;         /* ids with a likelihood, positions with a distance */
+    nb_mean nll;                      /* nats a token  */
+    nb_mean ppl;                      /* exp of nll    */
+    nb_mean kl, top1, top5;           /* shares of positions; with a reference only, as all below */
+    double kl_sem;                    /* standard error over positions, as the reference script states it */
+    nb_mean kl_median, kl_99, kl_999; /* interpolated linearly between order statistics */
+    double kl_max;
+    nb_mean ppl_ratio;          /* to the reference, from paired draws */
+    double word_ppl, byte_bits; /* where the set knows words and bytes, else 0 */
+} nb_eval_score;
+
+typedef struct nb_eval_model {
+    nb_eval_score all, *part;        /* part[n_parts], NULL when there is only one */
+    double kl_at[NB_EVAL_BINS];      /* mean over positions [max_len * i / bins, max_len * (i + 1) / bins) of a window; NaN: none */
+    double nll_at[NB_EVAL_BINS];     /* the same of the likelihood */
+    double kl_share[NB_EVAL_SHARES]; /* KL below which a share 1 - 2^(-i/3) of positions lies: 0, 0.21, 0.37, 0.5 ... */
+} nb_eval_model;
 
 typedef struct nb_eval {
-    size_t rows, len, scored, positions; /* scored: ids with a likelihood */
-    nb_mean nll;                         /* nats a token                  */
-    double ppl, ppl_lo, ppl_hi;          /* exp of nll and of its interval */
-    bool has_ref;
-    double ref_ppl;
-    nb_mean kl, top1; /* top1: share of positions      */
-    double kl_sem;    /* standard error over positions, as the reference script states it */
-    double kl_999, kl_max;
+    size_t n_models, n_parts, n_bins, max_len;
+    bool has_ref, lower_bound; /* lower_bound: the reference was a top-k file, KL is over its k tokens and the rest as one */
+    char drawn[48];            /* what the intervals draw: "64 windows" */
+    size_t resamples;
+    uint64_t seed;
+    nb_eval_model ref; /* likelihoods only */
+    nb_eval_model model[NB_EVAL_MODELS];
 } nb_eval;
 
 typedef struct nb_eval_opts {
-    const nb_idrows *ids;
+    const nb_evalset *set;
     bool exact_fp32;
+    size_t resamples; /* 0: 1000 */
+    uint64_t seed;
     nb_pool *pool;
     const nb_host *host;
 } nb_eval_opts;
 
-/* Score `m`, beside `ref` when not NULL (vocabularies must be equal: NB_EARG "eval.vocab"). NB_ENUMERIC "eval.numeric" when a
- * logit is not finite. */
-nb_status nb_eval_run(nb_model *m, nb_model *ref, const nb_eval_opts *o, nb_eval *out, nb_err *err);
+/* Score `m[n]` beside `ref` or the saved `ref_topk` when not NULL. NB_EARG "eval.vocab" when vocabularies differ; NB_EFORMAT "ids.token";
+ * NB_EMISMATCH "eval.topk" when the file is of other ids; NB_ENUMERIC "eval.numeric" when a logit is not finite. The caller clears. */
+nb_status nb_eval_run(nb_model *const *m, size_t n, nb_model *ref, const nb_topk *ref_topk, const nb_eval_opts *o, nb_eval *out,
+                      nb_err *err);
+void nb_eval_clear(nb_eval *e);
+/* The share of kl_share[i]. */
+double nb_eval_share(size_t i);
+
+/* Run `ref` over the set and write its k most likely tokens at every position to `path` (topk.h). A run that was stopped goes on
+ * after its last whole window; what is there must be this model's to the bit (NB_EMISMATCH "eval.topk"). */
+nb_status nb_eval_save(nb_model *ref, const char *path, size_t k, bool force, const nb_eval_opts *o, nb_err *err);
 
 /* ---- parts, for tests ---- */
 
-/* eval_ppl.c: log of the sum of exp(x[v]), in float64. */
-double nb_log_sum_exp(const float *x, size_t v);
-nb_mean nb_mean_of(const double *v, size_t n, const size_t *row_len, size_t n_rows); /* v: rows one after another */
-/* eval_kl.c: sum of p log(p/q) over v, p and q from logits. Never below -1e-9. */
-double nb_kl_of(const float *p, const float *q, size_t v);
-double nb_quantile(double *sorted, size_t n, double at); /* sorted ascending */
+/* One position. p, q: logits [v] of the reference (may be NULL) and the model; next: the id that follows, SIZE_MAX: none. */
+typedef struct nb_position {
+    double nll, ref_nll, kl;
+    size_t rank; /* of the reference's most likely token in the model, 0: the same */
+} nb_position;
+nb_position nb_position_of(const float *p, const float *q, size_t v, size_t next);
+/* The same against a record of a top-k file; kl is the lower bound that merges all other tokens. */
+nb_position nb_position_topk(const nb_topk_row *p, const float *q, size_t v, size_t next);
 
 #endif
