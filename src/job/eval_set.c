@@ -199,16 +199,18 @@ static nb_status cut_strided(cut *c, const int32_t *ids, size_t n, nb_err *err)
     return rc;
 }
 
-/* Windows of one document: each predicts up to `window` ids that follow one id of context. */
+/* Windows of one document: each predicts up to `window` ids, behind one id of context; the last one behind as many as fit. */
 static nb_status cut_document(cut *c, const int32_t *ids, size_t n, nb_err *err)
 {
     const int32_t *all = led(c, c->prefix, ids, n);
     const size_t total = n + (c->prefix >= 0), doc = c->s->n_win ? c->s->win[c->s->n_win - 1].doc + 1 : 0;
     nb_status rc = all ? NB_OK : nb_enomem(err, "a document");
 
-    for (size_t at = 0; rc == NB_OK && at + 1 < total; at += c->window) {
-        const size_t len = total - at < c->window + 1 ? total - at : c->window + 1;
-        rc = push(c, all + at, len, len - 1, 1, doc, err);
+    for (size_t done = 1; rc == NB_OK && done < total;) { /* ids before are scored */
+        const size_t end = total - done < c->window ? total : done + c->window;
+        const size_t at = end > c->window + 1 ? end - c->window - 1 : 0;
+        rc = push(c, all + at, end - at, end - at - 1, done - at, doc, err);
+        done = end;
     }
     return rc;
 }

@@ -7,7 +7,7 @@
  *   llama.cpp-N         as llama-perplexity: disjoint windows whose first id is replaced by BOS, only the second half scored
  *   strided-N-S         windows of N that begin every S ids; an id is scored once, with the longest context it has
  *   documents-N         as lm-eval's rolling likelihood: every document alone behind a BOS (or EOS), all its ids scored,
- *                       windows of N with one id of context; also perplexity per word and bits per byte
+ *                       windows of N with one id of context (the last: as many as fit); also perplexity per word, bits per byte
  *
  * Documents are the lines of a .jsonl file (member "text" or "content"), or whole files. Files are also the parts of which
  * results are reported apart. Sources: IST-DASLab/gptq datautils.py, llama.cpp
