@@ -1,44 +1,21 @@
-/* engine.c - a queue of requests and one step: admit, build a batch (one token of each decoding sequence, then prompt
- * chunks), run, sample, report. Pages for prompt and answer are reserved at admission, so a running request never waits. */
-#include "engine/engine.h"
-
+/* engine.c - opening, the queue, ending sequences, and the step around sched.c and step.c. */
+#include <math.h>
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/log.h"
 #include "base/mem.h"
-#include "engine/kv.h"
+#include "base/sha256.h"
+#include "engine/engine_priv.h"
 
-enum { DEFAULT_CHUNK = 512 };
+enum { DEFAULT_BATCHED = 512 };
 
-typedef struct seq {
-    struct seq *next;
-    uint64_t id;
-    int32_t *ids; /* prompt, then answer */
-    size_t n_ids, n_prompt, max_ids;
-    size_t n_computed; /* tokens whose K/V is in pages */
-    uint32_t *pages;   /* NULL while queued */
-    size_t n_pages;
-    nb_sampling sampling;
-    int32_t *stop_ids;
-    size_t n_stop_ids;
-    bool cancelled;
-} seq;
+double nb_engine_now(const nb_engine *e)
+{
+    return e->o.now ? e->o.now(e->o.now_user) : nb_now();
+}
 
-struct nb_engine {
-    nb_exec *exec;
-    nb_sampler *sampler;
-    nb_kv kv;
-    size_t context, max_batch, chunk, vocab, max_m;
-    uint64_t next_id;
-    seq *first; /* all requests, oldest first */
-    /* one step, sized once */
-    int32_t *token;
-    uint32_t *pos, *owner;
-    uint8_t *want;
-    nb_seq_view *views;
-    seq **members; /* [max_batch] */
-    float *logits; /* [max_batch][vocab] */
-};
+/* ---- open, close ---- */
 
 /* Bytes of K and V of one token over all layers. */
 static uint64_t kv_token_bytes(const nb_config *c, nb_dtype t)
@@ -47,36 +24,68 @@ static uint64_t kv_token_bytes(const nb_config *c, nb_dtype t)
 }
 
 /* The wanted context, or the model's, cut to what a quarter of the machine's memory holds when the caller did not say. */
-static size_t choose_context(const nb_config *c, const nb_engine_opts *o, nb_dtype kv, size_t max_batch)
+static size_t choose_context(const nb_config *c, const nb_engine_opts *o, nb_dtype kv, size_t max_seqs)
 {
     const uint64_t per_token = kv_token_bytes(c, kv);
     size_t n = o->context;
 
     if (n == 0) {
-        const uint64_t room = nb_mem_total() / 4 / (per_token ? per_token : 1) / max_batch;
+        const uint64_t room = nb_mem_total() / 4 / (per_token ? per_token : 1) / max_seqs;
         n = c->context ? c->context : 2048;
         if (room && n > room)
             n = (size_t)room;
+        if (o->n_pages > 1 && n > (o->n_pages - 1) * NB_PAGE)
+            n = (o->n_pages - 1) * NB_PAGE;
     }
     return n < 2 ? 2 : n;
 }
 
 static nb_status alloc_step(nb_engine *e, nb_err *err)
 {
-    e->token = nb_alloc_array(e->max_m, sizeof *e->token);
-    e->pos = nb_alloc_array(e->max_m, sizeof *e->pos);
-    e->owner = nb_alloc_array(e->max_m, sizeof *e->owner);
-    e->want = nb_alloc_array(e->max_m, 1);
-    e->views = nb_alloc_array(e->max_batch, sizeof *e->views);
-    e->members = nb_alloc_array(e->max_batch, sizeof *e->members);
-    e->logits = nb_alloc_array(e->max_batch * e->vocab, sizeof *e->logits);
-    if (!e->token || !e->pos || !e->owner || !e->want || !e->views || !e->members || !e->logits)
+    const size_t m = e->o.max_batched, n = e->o.max_seqs, rows = n + PROMPT_ROWS;
+    nb_status rc = NB_OK;
+
+    e->words = (e->vocab + 31) / 32;
+    e->live = nb_calloc(n, sizeof *e->live);
+    e->order = nb_calloc(n, sizeof *e->order);
+    e->members = nb_calloc(n, sizeof *e->members);
+    e->token = nb_alloc_array(m, sizeof *e->token);
+    e->pos = nb_alloc_array(m, sizeof *e->pos);
+    e->owner = nb_alloc_array(m, sizeof *e->owner);
+    e->want = nb_alloc_array(m, 1);
+    e->views = nb_alloc_array(n, sizeof *e->views);
+    e->tasks = nb_calloc(rows, sizeof *e->tasks);
+    e->masks = nb_alloc_array(n * e->words, sizeof *e->masks);
+    e->lps = nb_alloc_array(n * (1 + NB_MAX_TOP), sizeof *e->lps);
+    e->n_threads = (size_t)nb_pool_threads(e->o.pool);
+    e->samplers = nb_calloc(e->n_threads, sizeof *e->samplers);
+    e->copies = nb_calloc(e->n_threads, sizeof *e->copies);
+    e->refs = e->o.check ? nb_calloc(e->o.n_pages, sizeof *e->refs) : NULL;
+    if (nb_mul_size(rows * sizeof *e->logits, e->vocab, &e->logits_bytes))
+        e->logits = nb_huge_alloc(e->logits_bytes); /* touched as far as used */
+    if (!e->live || !e->order || !e->members || !e->token || !e->pos || !e->owner || !e->want || !e->views || !e->tasks || !e->masks ||
+        !e->lps || !e->samplers || !e->copies || (e->o.check && !e->refs) || !e->logits)
         return nb_enomem(err, "the step buffers");
+    for (size_t i = 0; i < e->n_threads && rc == NB_OK; i++) {
+        e->copies[i] = nb_alloc_array(e->vocab, sizeof **e->copies);
+        rc = e->copies[i] ? nb_sampler_open(e->vocab, &e->samplers[i], err) : nb_enomem(err, "a row of logits");
+    }
+    return rc;
+}
+
+static nb_status check_opts(nb_engine_opts *o, nb_err *err)
+{
+    static const uint8_t none[32];
+
+    if (o->max_batched < o->max_seqs + NB_PAGE)
+        return nb_fail(err, NB_EARG, "engine.size", "SCH-1", "a step of %zu rows for %zu sequences; at least %zu are needed",
+                       o->max_batched, o->max_seqs, o->max_seqs + NB_PAGE);
+    if (memcmp(o->secret, none, 32) == 0 && !nb_random_bytes(o->secret, 32))
+        return nb_fail(err, NB_EREAD, "engine.random", "", "the system gives no random bytes");
     return NB_OK;
 }
 
-nb_status nb_engine_open_exec(nb_exec *x, size_t vocab, size_t context, size_t n_pages, const nb_engine_opts *o, nb_engine **out,
-                              nb_err *err)
+static nb_status open_over(nb_exec *x, size_t vocab, const nb_config *cfg, const nb_engine_opts *o, nb_engine **out, nb_err *err)
 {
     nb_engine *e = nb_calloc(1, sizeof *e);
     nb_status rc;
@@ -88,13 +97,14 @@ nb_status nb_engine_open_exec(nb_exec *x, size_t vocab, size_t context, size_t n
     }
     e->exec = x;
     e->vocab = vocab;
-    e->context = context;
-    e->max_batch = o->max_batch ? o->max_batch : 1;
-    e->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
-    e->max_m = e->max_batch + e->chunk;
-    rc = nb_kv_init(&e->kv, n_pages, err);
+    e->cfg = cfg;
+    e->o = *o;
+    e->o.max_seqs = o->max_seqs ? o->max_seqs : 1;
+    e->o.max_batched = o->max_batched ? o->max_batched : DEFAULT_BATCHED;
+    e->o.max_queue_age_s = o->max_queue_age_s > 0 ? o->max_queue_age_s : 5;
+    rc = check_opts(&e->o, err);
     if (rc == NB_OK)
-        rc = nb_sampler_open(vocab, &e->sampler, err);
+        rc = nb_kv_init(&e->kv, o->n_pages, err);
     if (rc == NB_OK)
         rc = alloc_step(e, err);
     if (rc != NB_OK) {
@@ -105,115 +115,457 @@ nb_status nb_engine_open_exec(nb_exec *x, size_t vocab, size_t context, size_t n
     return NB_OK;
 }
 
-nb_status nb_engine_open(nb_model *m, const nb_engine_opts *o, nb_engine **out, nb_err *err)
+nb_status nb_engine_open_exec(nb_exec *x, size_t vocab, const nb_engine_opts *o, nb_engine **out, nb_err *err)
+{
+    return open_over(x, vocab, NULL, o, out, err);
+}
+
+nb_status nb_engine_open(nb_model *m, const nb_engine_opts *opts, nb_engine **out, nb_err *err)
 {
     const nb_config *c = nb_model_config(m);
-    const size_t max_batch = o->max_batch ? o->max_batch : 1;
-    nb_exec_opts xo = { .pool = o->pool, .exact_fp32 = o->exact_fp32, .kv_dtype = o->kv_dtype ? o->kv_dtype : NB_DT_F16 };
-    const size_t context = choose_context(c, o, xo.kv_dtype, max_batch);
+    nb_engine_opts o = *opts;
+    nb_exec_opts xo = { .pool = o.pool, .exact_fp32 = o.exact_fp32 };
     nb_exec *x;
     nb_status rc;
 
     *out = NULL;
-    if (c->context && context > c->context)
-        return nb_fail(err, NB_EARG, "arg.context", "", "a context of %zu tokens is asked for, the model was made for %zu", context,
+    o.max_seqs = o.max_seqs ? o.max_seqs : 1;
+    o.max_batched = o.max_batched ? o.max_batched : DEFAULT_BATCHED;
+    o.kv_dtype = o.kv_dtype ? o.kv_dtype : NB_DT_F16;
+    o.context = choose_context(c, &o, o.kv_dtype, o.max_seqs);
+    if (c->context && o.context > c->context)
+        return nb_fail(err, NB_EARG, "arg.context", "", "a context of %zu tokens is asked for, the model was made for %zu", o.context,
                        c->context);
-    xo.max_m = max_batch + (o->chunk ? o->chunk : DEFAULT_CHUNK);
-    xo.n_pages = max_batch * ((context + NB_PAGE - 1) / NB_PAGE);
+    o.n_pages = o.n_pages ? o.n_pages : o.max_seqs * nb_blocks(o.context) + 1;
+    xo.kv_dtype = o.kv_dtype;
+    xo.max_m = o.max_batched;
+    xo.n_pages = o.n_pages;
     rc = nb_exec_cpu_open(m, &xo, &x, err);
-    return rc == NB_OK ? nb_engine_open_exec(x, c->vocab, context, xo.n_pages, o, out, err) : rc;
-}
-
-static void free_seq(nb_engine *e, seq *s)
-{
-    if (s->pages)
-        nb_kv_release(&e->kv, s->pages, s->n_pages);
-    nb_free(s->pages);
-    nb_free(s->ids);
-    nb_free(s->stop_ids);
-    nb_free(s);
+    return rc == NB_OK ? open_over(x, c->vocab, c, &o, out, err) : rc;
 }
 
 void nb_engine_close(nb_engine *e)
 {
     if (!e)
         return;
-    while (e->first) {
-        seq *next = e->first->next;
-        free_seq(e, e->first);
-        e->first = next;
+    for (int list = 0; list < 2; list++)
+        for (nb_req *r = list ? e->dead : e->first, *next; r; r = next) {
+            next = r->next;
+            nb_req_free(r);
+        }
+    for (size_t i = 0; i < e->n_threads; i++) {
+        if (e->samplers)
+            nb_sampler_close(e->samplers[i]);
+        if (e->copies)
+            nb_free(e->copies[i]);
     }
+    if (e->logits)
+        nb_huge_free(e->logits, e->logits_bytes);
+    nb_free(e->live);
+    nb_free(e->order);
+    nb_free(e->members);
     nb_free(e->token);
     nb_free(e->pos);
     nb_free(e->owner);
     nb_free(e->want);
     nb_free(e->views);
-    nb_free(e->members);
-    nb_free(e->logits);
-    nb_sampler_close(e->sampler);
+    nb_free(e->tasks);
+    nb_free(e->masks);
+    nb_free(e->lps);
+    nb_free(e->samplers);
+    nb_free(e->copies);
+    nb_free(e->refs);
+    nb_free(e->ev);
+    nb_free(e->tenants);
     nb_kv_clear(&e->kv);
     nb_exec_close(e->exec);
+    memset(e->o.secret, 0, sizeof e->o.secret);
     nb_free(e);
 }
 
-size_t nb_engine_context(const nb_engine *e)
+/* ---- who uses it ---- */
+
+tenant *nb_engine_tenant(nb_engine *e, uint64_t key)
 {
-    return e->context;
+    size_t i = 0;
+
+    while (i + 1 < e->n_tenants && e->tenants[i].key != key)
+        i++;
+    return &e->tenants[i];
 }
 
-nb_status nb_engine_add(nb_engine *e, const nb_request *r, uint64_t *id, nb_err *err)
+static nb_status join(nb_engine *e, const nb_req *r, nb_err *err)
 {
-    size_t room;
-    seq *s, **tail;
-    nb_status rc = nb_sampling_check(&r->sampling, err);
+    double least = 0;
 
-    if (rc != NB_OK)
-        return rc;
-    if (r->n_ids == 0)
-        return nb_fail(err, NB_EARG, "request.empty", "", "the prompt has no tokens");
-    if (r->n_ids >= e->context)
-        return nb_fail(err, NB_ELIMIT, "limit.context", "",
-                       "the prompt has %zu tokens, the context holds %zu with the answer; shorten the prompt or raise --context", r->n_ids,
-                       e->context);
-    for (size_t i = 0; i < r->n_ids; i++)
-        if (r->ids[i] < 0 || (size_t)r->ids[i] >= e->vocab)
-            return nb_fail(err, NB_EARG, "request.token", "", "token %d at place %zu is outside the vocabulary of %zu", r->ids[i], i,
-                           e->vocab);
-    room = e->context - r->n_ids;
-    s = nb_calloc(1, sizeof *s);
-    if (!s)
-        return nb_enomem(err, "a request");
-    s->n_prompt = s->n_ids = r->n_ids;
-    s->max_ids = r->n_ids + (r->max_tokens && r->max_tokens < room ? r->max_tokens : room);
-    s->n_pages = (s->max_ids + NB_PAGE - 1) / NB_PAGE;
-    s->sampling = r->sampling;
-    s->n_stop_ids = r->n_stop_ids;
-    s->ids = nb_alloc_array(s->max_ids, sizeof *s->ids);
-    s->stop_ids = nb_alloc_array(r->n_stop_ids, sizeof *s->stop_ids);
-    if (!s->ids || !s->stop_ids) {
-        free_seq(e, s);
-        return nb_enomem(err, "a request");
+    for (size_t i = 0; i < e->n_tenants; i++) {
+        tenant *t = &e->tenants[i];
+        if (t->key == r->key) {
+            t->n_reqs++;
+            t->waiting += r->n;
+            return NB_OK;
+        }
+        least = i == 0 || t->served < least ? t->served : least;
     }
-    memcpy(s->ids, r->ids, r->n_ids * sizeof *s->ids);
-    if (r->n_stop_ids)
-        memcpy(s->stop_ids, r->stop_ids, r->n_stop_ids * sizeof *s->stop_ids);
-    *id = s->id = ++e->next_id;
+    if (e->n_tenants == e->cap_tenants) {
+        const size_t cap = e->cap_tenants ? 2 * e->cap_tenants : 4;
+        tenant *more = nb_realloc(e->tenants, cap * sizeof *more);
+        if (!more)
+            return nb_enomem(err, "a request");
+        e->tenants = more;
+        e->cap_tenants = cap;
+    }
+    e->tenants[e->n_tenants++] = (tenant){ .key = r->key, .n_reqs = 1, .waiting = r->n, .served = least };
+    return NB_OK;
+}
+
+static void leave(nb_engine *e, const nb_req *r)
+{
+    tenant *t = nb_engine_tenant(e, r->key);
+
+    if (--t->n_reqs == 0)
+        *t = e->tenants[--e->n_tenants];
+}
+
+/* ---- requests ---- */
+
+/* Room for what one step can report: a prompt, a token and an end for each choice. */
+static nb_status reserve_events(nb_engine *e, size_t n_choices, nb_err *err)
+{
+    const size_t need = 3 * (e->n_choices + n_choices);
+    size_t cap = e->cap_ev ? e->cap_ev : 16;
+    nb_event *more;
+
+    if (need <= e->cap_ev)
+        return NB_OK;
+    while (cap < need)
+        cap *= 2;
+    more = nb_realloc(e->ev, cap * sizeof *more);
+    if (!more)
+        return nb_enomem(err, "the events");
+    e->ev = more;
+    e->cap_ev = cap;
+    return NB_OK;
+}
+
+static nb_status check_queue(nb_engine *e, const nb_request *q, nb_err *err)
+{
+    size_t choices = 0, tokens = 0;
+
+    for (const nb_req *r = e->first; r; r = r->next)
+        if (!r->admitted) {
+            choices += r->n;
+            tokens += r->n_prompt;
+        }
+    if (choices == 0) /* an empty queue always takes one request */
+        return NB_OK;
+    if ((e->o.max_queued && choices + (q->n ? q->n : 1) > e->o.max_queued) ||
+        (e->o.max_queued_tokens && tokens + q->n_ids > e->o.max_queued_tokens)) {
+        e->st.rejected++;
+        return nb_fail(err, NB_EBUSY, "queue.full", "SCH-7", "%zu choices with %zu prompt tokens are waiting; try again later", choices,
+                       tokens);
+    }
+    return NB_OK;
+}
+
+nb_status nb_engine_add(nb_engine *e, const nb_request *q, uint64_t *id, nb_err *err)
+{
+    nb_req *r = NULL, **tail;
+    nb_status rc = check_queue(e, q, err);
+
+    if (rc == NB_OK)
+        rc = nb_req_make(e, q, &r, err);
+    if (rc == NB_OK)
+        rc = reserve_events(e, r->n, err);
+    if (rc == NB_OK)
+        rc = join(e, r, err);
+    if (rc != NB_OK) {
+        nb_req_free(r);
+        return rc;
+    }
+    *id = r->id = ++e->next_id;
+    e->n_choices += r->n;
+    e->st.requests++;
+    e->st.prompt_tokens += r->n_prompt;
     for (tail = &e->first; *tail; tail = &(*tail)->next)
         ;
-    *tail = s;
+    *tail = r;
     return NB_OK;
+}
+
+static nb_req *find(const nb_engine *e, uint64_t id)
+{
+    nb_req *r = e->first;
+
+    while (r && r->id != id)
+        r = r->next;
+    return r;
+}
+
+void nb_engine_release(nb_engine *e, uint64_t id, const nb_constraint *limit)
+{
+    nb_req *r = find(e, id);
+
+    if (!r || !r->held)
+        return;
+    if (limit)
+        r->limit = *limit;
+    r->held = false;
 }
 
 void nb_engine_cancel(nb_engine *e, uint64_t id)
 {
-    for (seq *s = e->first; s; s = s->next)
-        if (s->id == id)
-            s->cancelled = true;
+    nb_req *r = find(e, id);
+
+    if (r)
+        r->cancelled = true;
+}
+
+void nb_engine_stop(nb_engine *e, uint64_t id, size_t choice)
+{
+    nb_req *r = find(e, id);
+
+    if (r && choice < r->n)
+        r->seq[choice].stop = true;
 }
 
 bool nb_engine_idle(const nb_engine *e)
 {
-    return e->first == NULL;
+    for (const nb_req *r = e->first; r; r = r->next)
+        if (!r->held || r->cancelled)
+            return false;
+    return true;
+}
+
+/* ---- ends ---- */
+
+nb_event *nb_engine_event(nb_engine *e, nb_event_kind kind, const nb_seq *s)
+{
+    nb_event *ev = &e->ev[e->n_ev++];
+
+    *ev = (nb_event){ .kind = kind, .request = s->req->id, .choice = s->choice, .id = -1, .times = s->times };
+    return ev;
+}
+
+static void take_out(nb_engine *e, nb_req *r)
+{
+    nb_req **at = &e->first;
+
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+    r->next = e->dead;
+    e->dead = r;
+    e->n_choices -= r->n;
+    leave(e, r);
+}
+
+static void leave_live(nb_engine *e, const nb_seq *s)
+{
+    size_t i = 0;
+
+    while (i < e->n_live && e->live[i] != s)
+        i++;
+    if (i < e->n_live)
+        memmove(e->live + i, e->live + i + 1, (--e->n_live - i) * sizeof *e->live);
+}
+
+static void end(nb_engine *e, nb_seq *s, nb_finish why, int32_t id, const nb_err *err)
+{
+    nb_req *r = s->req;
+    tenant *t = nb_engine_tenant(e, r->key);
+    nb_event *ev;
+
+    if (why == NB_FINISH_ERROR || (why == NB_FINISH_CANCEL && s->times.first_token == 0))
+        nb_prefix_forget(e, s, err && err->code == NB_ENUMERIC);
+    t->running -= s->state == SEQ_RUNNING;
+    t->waiting -= r->admitted ? 0 : 1;
+    nb_sched_release(e, s);
+    leave_live(e, s);
+    s->state = SEQ_DONE;
+    s->times.done = nb_engine_now(e);
+    if (s->times.scheduled > 0)
+        e->service = e->service == 0 ? s->times.done - s->times.scheduled : 0.9 * e->service + 0.1 * (s->times.done - s->times.scheduled);
+    e->st.finished[why]++;
+    ev = nb_engine_event(e, NB_EV_DONE, s);
+    ev->id = id;
+    ev->finish = why;
+    ev->n_prompt = r->n_prompt;
+    ev->n_cached = r->n_cached;
+    ev->n_output = s->n_ids - r->n_prompt;
+    ev->last = ++r->n_done == r->n;
+    if (err) {
+        r->err = *err;
+        ev->err = &r->err;
+    }
+    if (ev->last)
+        take_out(e, r);
+}
+
+void nb_engine_end(nb_engine *e, nb_seq *s, nb_finish why, int32_t id)
+{
+    end(e, s, why, id, NULL);
+}
+
+void nb_engine_fail(nb_engine *e, nb_seq *s, const nb_err *err)
+{
+    end(e, s, NB_FINISH_ERROR, -1, err);
+}
+
+static void end_all(nb_engine *e, nb_req *r, nb_finish why, const nb_err *err)
+{
+    for (size_t c = 0; c < r->n; c++)
+        if (r->seq[c].state != SEQ_DONE)
+            end(e, &r->seq[c], why, -1, err);
+}
+
+/* Cancelled, stopped and late requests. */
+static void sweep(nb_engine *e)
+{
+    const double now = nb_engine_now(e);
+
+    for (nb_req *r = e->first, *next; r; r = next) {
+        nb_err err = { 0 };
+        next = r->next;
+        if (r->cancelled) {
+            end_all(e, r, NB_FINISH_CANCEL, NULL);
+        } else if (r->timeout > 0 && now - r->arrival > r->timeout) {
+            nb_fail(&err, NB_ECANCELED, "request.timeout", "SCH-9", "not complete after %g s", r->timeout);
+            end_all(e, r, NB_FINISH_ERROR, &err);
+        } else if (!r->admitted && r->queue_timeout > 0 && now - r->arrival > r->queue_timeout) {
+            nb_fail(&err, NB_EBUSY, "queue.timeout", "SCH-9", "still queued after %g s", r->queue_timeout);
+            end_all(e, r, NB_FINISH_ERROR, &err);
+        } else {
+            const size_t n = r->n;
+            for (size_t c = 0, left = n - r->n_done; c < n && left > 0; c++)
+                if (r->seq[c].stop && r->seq[c].state != SEQ_DONE && (r->forked || n == 1)) {
+                    left--;
+                    end(e, &r->seq[c], NB_FINISH_STOP, -1, NULL);
+                }
+        }
+    }
+}
+
+/* ---- the step ---- */
+
+static nb_status verify(nb_engine *e, nb_err *err)
+{
+    size_t reserved = 0;
+    nb_status rc;
+
+    memset(e->refs, 0, e->kv.n_pages * sizeof *e->refs);
+    for (const nb_req *r = e->first; r; r = r->next) {
+        reserved += r->fork_reserve;
+        for (size_t c = 0; c < r->n; c++) {
+            const nb_seq *s = &r->seq[c];
+            reserved += s->reserved;
+            for (size_t i = 0; i < s->n_pages; i++)
+                e->refs[s->pages[i]]++;
+            if (s->n_computed > s->n_pages * NB_PAGE || s->n_computed > s->n_ids || s->n_published > s->n_pages)
+                return nb_fail(err, NB_EINTERNAL, "kv.invariant", "KV-4", "request %llu has computed more than it holds",
+                               (unsigned long long)r->id);
+        }
+    }
+    rc = nb_kv_check(&e->kv, e->refs, err);
+    if (rc == NB_OK && reserved != e->kv.n_reserved)
+        rc = nb_fail(err, NB_EINTERNAL, "kv.invariant", "KV-18", "%zu blocks are promised, %zu are counted", reserved, e->kv.n_reserved);
+    return rc;
+}
+
+/* Nothing runs, nothing can be admitted, nobody else will give blocks back: a bug that must not hang [KV-23]. */
+static void unstick(nb_engine *e)
+{
+    nb_err err = { 0 };
+    nb_req *r = e->first;
+
+    while (r && r->held)
+        r = r->next;
+    if (!r || e->n_members > 0 || e->preempted_now)
+        return;
+    nb_fail(&err, NB_EINTERNAL, "kv.exhausted", "KV-23", "no blocks for request %llu though nothing else runs", (unsigned long long)r->id);
+    end_all(e, r, NB_FINISH_ERROR, &err);
+}
+
+nb_status nb_engine_step(nb_engine *e, const nb_event **ev, size_t *n, nb_err *err)
+{
+    const double t0 = nb_engine_now(e), model = e->st.exec_s;
+    nb_status rc = NB_OK;
+
+    for (nb_req *next; e->dead; e->dead = next) {
+        next = e->dead->next;
+        nb_req_free(e->dead);
+    }
+    e->n_ev = e->n_members = 0;
+    sweep(e);
+    if (!nb_engine_idle(e)) {
+        nb_sched(e);
+        nb_step_run(e);
+        unstick(e);
+    }
+    if (e->o.check)
+        rc = verify(e, err);
+    e->st.last_step_at = nb_engine_now(e);
+    e->st.engine_s += e->st.last_step_at - t0 - (e->st.exec_s - model);
+    *ev = e->ev;
+    *n = e->n_ev;
+    return rc;
+}
+
+nb_status nb_engine_warm(nb_engine *e, nb_err *err)
+{
+    const size_t rows = NB_PAGE < e->o.context ? NB_PAGE : 1;
+    const uint32_t page = e->kv.block[0].next;
+    const nb_seq_view view = { .pages = &page, .n_pages = 1 };
+    const size_t sizes[2] = { rows, 1 };
+
+    if (e->first || page == 0)
+        return NB_OK;
+    nb_kv_unpublish(&e->kv, page);
+    for (size_t k = 0; k < 4; k++) { /* each size once to touch the memory, once to be measured */
+        const size_t m = sizes[k % 2];
+        const nb_batch b = { .m = m, .token = e->token, .pos = e->pos, .seq = e->owner, .want = e->want, .seqs = &view, .n_seqs = 1 };
+        const double t0 = nb_engine_now(e);
+        nb_status rc;
+        for (size_t i = 0; i < m; i++) {
+            e->token[i] = 0;
+            e->pos[i] = (uint32_t)i;
+            e->owner[i] = 0;
+            e->want[i] = i + 1 == m;
+        }
+        rc = nb_exec_run(e->exec, &b, e->logits, err);
+        if (rc != NB_OK)
+            return rc;
+        if (k >= 2)
+            nb_sched_measured(e, m, nb_engine_now(e) - t0);
+    }
+    e->st.last_step_at = nb_engine_now(e);
+    return NB_OK;
+}
+
+/* ---- figures ---- */
+
+size_t nb_engine_reset_cache(nb_engine *e)
+{
+    return nb_kv_reset(&e->kv);
+}
+
+void nb_engine_namespace(const nb_engine *e, nb_cache_scope scope, const void *key, size_t n_key, const void *salt, size_t n_salt,
+                         uint8_t out[32])
+{
+    nb_sha256 s;
+
+    nb_hmac_init(&s, e->o.secret, sizeof e->o.secret);
+    nb_sha256_add_le32(&s, (uint32_t)scope);
+    nb_sha256_add_le32(&s, (uint32_t)n_key);
+    nb_sha256_add(&s, key, n_key);
+    nb_sha256_add_le32(&s, (uint32_t)n_salt);
+    nb_sha256_add(&s, salt, n_salt);
+    nb_hmac_end(&s, e->o.secret, sizeof e->o.secret, out);
+}
+
+size_t nb_engine_context(const nb_engine *e)
+{
+    return e->o.context;
 }
 
 size_t nb_engine_free_pages(const nb_engine *e)
@@ -226,134 +578,40 @@ uint64_t nb_engine_kv_bytes(const nb_engine *e)
     return nb_exec_bytes(e->exec);
 }
 
-/* Give pages to queued requests, oldest first, never past one that does not fit (no starvation). */
-static nb_status admit(nb_engine *e, nb_err *err)
+double nb_engine_drain_s(const nb_engine *e)
 {
-    size_t running = 0;
+    size_t tokens = 0, choices = 0;
 
-    for (seq *s = e->first; s; s = s->next) {
-        if (!s->pages) {
-            uint32_t *pages;
-            if (running == e->max_batch || e->kv.n_free < s->n_pages)
-                break;
-            pages = nb_alloc_array(s->n_pages, sizeof *pages);
-            if (!pages)
-                return nb_enomem(err, "a page table");
-            nb_kv_alloc(&e->kv, s->n_pages, pages);
-            s->pages = pages;
+    for (const nb_req *r = e->first; r; r = r->next)
+        if (!r->admitted) {
+            tokens += r->n_prompt;
+            choices += r->n;
         }
-        running++;
+    return choices == 0 ? 0
+                        : nb_sched_seconds(e, e->o.max_batched) * (double)tokens / (double)e->o.max_batched +
+                              e->service * (double)choices / (double)e->o.max_seqs;
+}
+
+void nb_engine_stats_get(const nb_engine *e, nb_engine_stats *out)
+{
+    const double full = nb_sched_seconds(e, e->o.max_batched);
+
+    *out = e->st;
+    for (size_t i = 0; i < e->n_live; i++) {
+        out->running += e->live[i]->state == SEQ_RUNNING;
+        out->preempted += e->live[i]->state == SEQ_PREEMPTED;
     }
-    return NB_OK;
-}
-
-/* Rows of this step: decoding sequences one each, prompts share `chunk`. */
-static void build(nb_engine *e, nb_batch *b)
-{
-    size_t left = e->chunk;
-
-    memset(b, 0, sizeof *b);
-    b->token = e->token;
-    b->pos = e->pos;
-    b->seq = e->owner;
-    b->want = e->want;
-    b->seqs = e->views;
-    for (seq *s = e->first; s && s->pages; s = s->next) {
-        size_t n = s->n_ids - s->n_computed;
-        if (n > 1) {
-            n = n < left ? n : left;
-            left -= n;
+    for (const nb_req *r = e->first; r; r = r->next)
+        if (!r->admitted) {
+            out->waiting += r->n;
+            out->held += r->held ? r->n : 0;
+            out->waiting_tokens += r->n_prompt;
         }
-        if (n == 0)
-            continue;
-        e->views[b->n_seqs] = (nb_seq_view){ .pages = s->pages, .n_pages = s->n_pages, .total = s->max_ids };
-        e->members[b->n_seqs] = s;
-        for (size_t i = 0; i < n; i++, b->m++) {
-            e->token[b->m] = s->ids[s->n_computed + i];
-            e->pos[b->m] = (uint32_t)(s->n_computed + i);
-            e->owner[b->m] = (uint32_t)b->n_seqs;
-            e->want[b->m] = s->n_computed + i + 1 == s->n_ids;
-        }
-        s->n_computed += n;
-        b->n_seqs++;
-    }
-}
-
-static bool is_stop(const seq *s, int32_t id)
-{
-    for (size_t i = 0; i < s->n_stop_ids; i++)
-        if (s->stop_ids[i] == id)
-            return true;
-    return false;
-}
-
-static void put_event(nb_event *ev, size_t *n, nb_event_kind kind, const seq *s, int32_t id, nb_finish finish)
-{
-    ev[(*n)++] = (nb_event){ .kind = kind, .request = s->id, .id = id, .finish = finish };
-}
-
-static void remove_seq(nb_engine *e, seq *s)
-{
-    seq **at = &e->first;
-
-    while (*at != s)
-        at = &(*at)->next;
-    *at = s->next;
-    free_seq(e, s);
-}
-
-/* Sample for every sequence whose last known token was computed. */
-static nb_status sample_all(nb_engine *e, const nb_batch *b, nb_event *ev, size_t *n, nb_err *err)
-{
-    float *row = e->logits;
-
-    for (size_t i = 0; i < b->n_seqs; i++) {
-        seq *s = e->members[i];
-        int32_t id;
-        nb_status rc;
-        if (s->n_computed < s->n_ids)
-            continue;
-        rc = nb_sampler_pick(e->sampler, row, &s->sampling, s->ids, s->n_ids, s->n_ids - s->n_prompt, &id, err);
-        if (rc != NB_OK)
-            return rc;
-        row += e->vocab;
-        if (is_stop(s, id)) {
-            put_event(ev, n, NB_EV_DONE, s, id, NB_FINISH_STOP);
-            remove_seq(e, s);
-            continue;
-        }
-        s->ids[s->n_ids++] = id;
-        put_event(ev, n, NB_EV_TOKEN, s, id, NB_FINISH_NONE);
-        if (s->n_ids == s->max_ids) {
-            put_event(ev, n, NB_EV_DONE, s, -1, NB_FINISH_LENGTH);
-            remove_seq(e, s);
-        }
-    }
-    return NB_OK;
-}
-
-nb_status nb_engine_step(nb_engine *e, nb_event *ev, size_t cap, size_t *n, nb_err *err)
-{
-    nb_batch b;
-    nb_status rc;
-
-    *n = 0;
-    if (cap < 2 * e->max_batch)
-        return nb_fail(err, NB_EARG, "engine.events", "", "room for %zu events, a step may report %zu", cap, 2 * e->max_batch);
-    for (seq *s = e->first; s; s = s->next)
-        if (s->cancelled) { /* one a step, so that the bound on events holds */
-            put_event(ev, n, NB_EV_DONE, s, -1, NB_FINISH_CANCEL);
-            remove_seq(e, s);
-            return NB_OK;
-        }
-    rc = admit(e, err);
-    if (rc != NB_OK)
-        return rc;
-    build(e, &b);
-    if (b.m == 0)
-        return NB_OK;
-    rc = nb_exec_run(e->exec, &b, e->logits, err);
-    if (rc != NB_OK)
-        return rc;
-    return sample_all(e, &b, ev, n, err);
+    out->waiting += out->preempted;
+    out->pages = e->kv.n_pages - 1;
+    out->pages_used = out->pages - e->kv.n_free;
+    out->pages_cached = e->kv.n_cached;
+    out->evictions = e->kv.evictions;
+    out->prefill_tok_s = full > 0 ? (double)e->o.max_batched / full : 0;
+    out->decode_s = nb_sched_seconds(e, out->running ? out->running : 1);
 }

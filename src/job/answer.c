@@ -138,16 +138,22 @@ static void hand_out(stream *s, size_t from, bool last)
 /* ---- the loop ---- */
 
 /* One step of the engine; tokens go through detok to the stream. */
-static nb_status step(nb_engine *e, nb_detok *detok, stream *s, nb_answer *out, double t0, nb_err *err)
+static nb_status step(nb_engine *e, nb_detok *detok, stream *s, nb_answer *out, double t0, bool *lost, nb_err *err)
 {
-    nb_event ev[2];
+    const nb_event *ev;
     size_t n;
-    nb_status rc = nb_engine_step(e, ev, NB_LEN(ev), &n, err);
+    nb_status rc = nb_engine_step(e, &ev, &n, err);
 
+    *lost = rc != NB_OK;
     for (size_t i = 0; rc == NB_OK && i < n; i++) {
         const size_t from = out->text.n;
         if (out->prompt_s == 0)
             out->prompt_s = nb_now() - t0;
+        if (ev[i].kind == NB_EV_DONE && ev[i].finish == NB_FINISH_ERROR) {
+            if (err)
+                *err = *ev[i].err;
+            return ev[i].err->code;
+        }
         if (ev[i].kind == NB_EV_DONE) {
             out->finish = !s->stopped ? ev[i].finish : s->asked ? NB_FINISH_CANCEL : NB_FINISH_STOP;
             continue;
@@ -185,8 +191,7 @@ nb_status nb_answer_run(nb_engine *e, const nb_tokenizer *t, const nb_answer_opt
         cancelled = cancelled || nb_cancelled(o->host);
         if (cancelled || s.stopped)
             nb_engine_cancel(e, id);
-        rc = step(e, detok, &s, out, t0, err);
-        lost = rc != NB_OK;
+        rc = step(e, detok, &s, out, t0, &lost, err);
     }
     if (rc == NB_OK && !s.stopped) {
         const size_t from = out->text.n;
@@ -197,7 +202,7 @@ nb_status nb_answer_run(nb_engine *e, const nb_tokenizer *t, const nb_answer_opt
     out->answer_s = nb_now() - t0 - out->prompt_s;
     nb_detok_close(detok);
     if (engine_lost)
-        *engine_lost = lost;
+        *engine_lost = lost || !nb_engine_idle(e);
     if (rc == NB_OK && out->text.failed)
         rc = nb_enomem(err, "the answer");
     if (rc == NB_OK && cancelled && out->finish == NB_FINISH_CANCEL)

@@ -1,5 +1,5 @@
-/* test_engine.c - random histories over a fake executor whose logits are a hash of the tokens it finds in the pages: what a request
- * gets never depends on its neighbours, and no page is lost. */
+/* test_engine.c - random histories over a fake executor: what a request gets never depends on its neighbours, on slices, on the cache
+ * or on lost blocks, and no block is lost. All invariants of KV-4 are checked after every step. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,108 +12,53 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/engine.h"
+#include "fake_exec.h"
 
-enum { VOCAB = 50, PAGES = 24, CONTEXT = 200, EOS = 3 };
-
-/* ---- the fake: a page holds tokens ---- */
-
-typedef struct fake {
-    nb_exec base;
-    int32_t cell[PAGES * NB_PAGE];
-    size_t largest; /* batch seen */
-} fake;
-
-static uint64_t mix(uint64_t h, int32_t token)
-{
-    h = (h ^ (uint64_t)(uint32_t)token) * 0x9e3779b97f4a7c15u;
-    return h ^ h >> 29;
-}
-
-static void logits_of(uint64_t h, float *out)
-{
-    for (int v = 0; v < VOCAB; v++)
-        out[v] = (float)(mix(h, v) >> 40) / 4194304.0f;
-}
-
-static void fake_close(nb_exec *x)
-{
-    nb_free(x);
-}
-
-static nb_status fake_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *err)
-{
-    fake *f = (fake *)x;
-
-    (void)err;
-    f->largest = b->m > f->largest ? b->m : f->largest;
-    for (size_t i = 0; i < b->m; i++) { /* all keys are written before any is read */
-        const nb_seq_view *s = &b->seqs[b->seq[i]];
-        assert_true(b->pos[i] / NB_PAGE < s->n_pages);
-        f->cell[s->pages[b->pos[i] / NB_PAGE] * NB_PAGE + b->pos[i] % NB_PAGE] = b->token[i];
-    }
-    for (size_t i = 0; i < b->m; i++) {
-        const nb_seq_view *s = &b->seqs[b->seq[i]];
-        uint64_t h = 1;
-        if (!b->want[i])
-            continue;
-        for (size_t p = 0; p <= b->pos[i]; p++)
-            h = mix(h, f->cell[s->pages[p / NB_PAGE] * NB_PAGE + p % NB_PAGE]);
-        logits_of(h, logits);
-        logits += VOCAB;
-    }
-    return NB_OK;
-}
-
-static const nb_exec_ops fake_ops = { .close = fake_close, .run = fake_run };
-
-static nb_engine *open_engine(size_t max_batch, size_t chunk, fake **out)
-{
-    const nb_engine_opts o = { .max_batch = max_batch, .chunk = chunk };
-    fake *f = nb_calloc(1, sizeof *f);
-    nb_engine *e = NULL;
-
-    assert_non_null(f);
-    f->base.ops = &fake_ops;
-    assert_int_equal(nb_engine_open_exec(&f->base, VOCAB, CONTEXT, PAGES, &o, &e, NULL), NB_OK);
-    *out = f;
-    return e;
-}
+enum { CONTEXT = 200, EOS = 3, MOST_CHOICES = 4 };
 
 /* ---- what one request alone must produce ---- */
 
-typedef struct job {
-    int32_t prompt[CONTEXT], want[CONTEXT], got[CONTEXT];
-    size_t n_prompt, n_want, n_got, max_tokens, cancel_after;
-    nb_sampling s;
-    uint64_t id;
+typedef struct choice {
+    int32_t want[CONTEXT];
+    size_t n_want, n_got;
     nb_finish want_finish, finish;
+} choice;
+
+typedef struct job {
+    int32_t prompt[CONTEXT];
+    size_t n_prompt, max_tokens, cancel_after, n;
+    nb_sampling s;
+    uint64_t id, key;
+    choice c[MOST_CHOICES];
 } job;
 
-static void expect(job *j)
+static void expect(job *j, size_t c)
 {
     const size_t room = CONTEXT - j->n_prompt;
     const size_t limit = j->max_tokens && j->max_tokens < room ? j->max_tokens : room;
     int32_t all[2 * CONTEXT];
     nb_sampler *s = NULL;
+    choice *out = &j->c[c];
     uint64_t h = 1;
 
     assert_int_equal(nb_sampler_open(VOCAB, &s, NULL), NB_OK);
     memcpy(all, j->prompt, j->n_prompt * sizeof *all);
     for (size_t i = 0; i < j->n_prompt; i++)
-        h = mix(h, all[i]);
-    j->want_finish = NB_FINISH_LENGTH;
-    while (j->n_want < limit) {
+        h = fake_mix(h, all[i]);
+    out->want_finish = NB_FINISH_LENGTH;
+    while (out->n_want < limit) {
+        const nb_draw d = { .p = &j->s, .ids = all, .n_prompt = j->n_prompt, .n_ids = j->n_prompt + out->n_want, .choice = c };
         float logits[VOCAB];
         int32_t id;
-        logits_of(h, logits);
-        assert_int_equal(nb_sampler_pick(s, logits, &j->s, all, j->n_prompt + j->n_want, j->n_want, &id, NULL), NB_OK);
+        fake_logits(h, logits);
+        assert_int_equal(nb_sampler_pick(s, logits, &d, &id, NULL, NULL), NB_OK);
         if (id == EOS) {
-            j->want_finish = NB_FINISH_STOP;
+            out->want_finish = NB_FINISH_STOP;
             break;
         }
-        all[j->n_prompt + j->n_want] = j->want[j->n_want] = id;
-        j->n_want++;
-        h = mix(h, id);
+        all[j->n_prompt + out->n_want] = out->want[out->n_want] = id;
+        out->n_want++;
+        h = fake_mix(h, id);
     }
     nb_sampler_close(s);
 }
@@ -123,86 +68,147 @@ static uint64_t pick(uint64_t stream, uint64_t *at, uint64_t n)
     return (uint64_t)(nb_rng_uniform(99, stream, (*at)++) * (double)n);
 }
 
-static void make_job(job *j, uint64_t stream, uint64_t *at)
+/* Prompts often begin like others do: with `shared` tokens of one of three texts. */
+static void make_job(job *j, uint64_t stream, uint64_t *at, size_t most_choices)
 {
+    const uint64_t text = pick(stream, at, 3);
+    const size_t shared = pick(stream, at, 3) ? pick(stream, at, 110) : 0;
+
     memset(j, 0, sizeof *j);
     j->n_prompt = 1 + pick(stream, at, 120);
     for (size_t i = 0; i < j->n_prompt; i++)
-        j->prompt[i] = (int32_t)pick(stream, at, VOCAB);
+        j->prompt[i] = (int32_t)(i < shared ? (text + 1) * (i + 3) * 7 % VOCAB : pick(stream, at, VOCAB));
     j->max_tokens = pick(stream, at, 4) ? 1 + pick(stream, at, 60) : 0;
     j->s = (nb_sampling){
         .temperature = pick(stream, at, 2) ? 1 : 0, .top_p = 1, .repetition_penalty = pick(stream, at, 2) ? 1.2f : 1, .seed = stream
     };
     j->cancel_after = pick(stream, at, 5) ? SIZE_MAX : pick(stream, at, 30);
-    expect(j);
+    j->key = pick(stream, at, 3) ? 0 : pick(stream, at, 3);
+    j->n = pick(stream, at, 3) ? 1 : 1 + pick(stream, at, most_choices);
+    for (size_t c = 0; c < j->n; c++)
+        expect(j, c);
 }
 
 static void take_event(job *jobs, size_t n, const nb_event *ev)
 {
     for (size_t i = 0; i < n; i++) {
         job *j = &jobs[i];
+        choice *c;
         if (j->id != ev->request)
             continue;
-        assert_int_equal(j->finish, NB_FINISH_NONE);
+        assert_true(ev->choice < j->n);
+        c = &j->c[ev->choice];
+        assert_int_equal(c->finish, NB_FINISH_NONE);
+        if (ev->err)
+            fail_msg("request %d: %s", (int)ev->request, ev->err->what);
         if (ev->kind == NB_EV_DONE) {
-            j->finish = ev->finish;
+            c->finish = ev->finish;
+            assert_int_equal(ev->n_prompt, j->n_prompt);
+            assert_int_equal(ev->n_output, c->n_got + (ev->finish == NB_FINISH_STOP));
+            assert_true(ev->n_cached < j->n_prompt);
         } else {
-            assert_true(j->n_got < j->n_want);
-            assert_int_equal(ev->id, j->want[j->n_got]);
-            j->got[j->n_got++] = ev->id;
+            assert_int_equal(ev->index, c->n_got);
+            assert_true(c->n_got < c->n_want);
+            assert_int_equal(ev->id, c->want[c->n_got]);
+            c->n_got++;
         }
         return;
     }
     fail_msg("event of request %d, which does not exist", (int)ev->request);
 }
 
-static void one_history(uint64_t stream, size_t max_batch, size_t chunk)
+static nb_request request_of(const job *j)
 {
-    enum { JOBS = 12 };
-    static job jobs[JOBS];
     static const int32_t stop[] = { EOS };
-    nb_event ev[2 * 8];
+
+    return (nb_request){ .ids = j->prompt,
+                         .n_ids = j->n_prompt,
+                         .max_tokens = j->max_tokens,
+                         .sampling = j->s,
+                         .stop_ids = stop,
+                         .n_stop_ids = 1,
+                         .n = j->n,
+                         .key = j->key };
+}
+
+enum { JOBS = 14 };
+
+/* Returns what the engine counted. */
+static nb_engine_stats one_history(uint64_t stream, const nb_engine_opts *o)
+{
+    static job jobs[JOBS];
+    const nb_event *ev;
+    nb_engine_stats st;
     uint64_t at = 0;
     size_t added = 0, n;
     fake *f;
-    nb_engine *e = open_engine(max_batch, chunk, &f);
+    nb_engine *e = fake_engine(*o, &f);
 
     for (size_t i = 0; i < JOBS; i++)
-        make_job(&jobs[i], stream * 100 + i, &at);
+        make_job(&jobs[i], stream * 100 + i, &at, o->max_seqs < MOST_CHOICES ? o->max_seqs : MOST_CHOICES);
     for (int step = 0; step < 5000 && (added < JOBS || !nb_engine_idle(e)); step++) {
+        nb_err err = { 0 };
         if (added < JOBS && pick(stream, &at, 6) == 0) {
             job *j = &jobs[added++];
-            const nb_request r = { j->prompt, j->n_prompt, j->max_tokens, j->s, stop, 1 };
+            const nb_request r = request_of(j);
             assert_int_equal(nb_engine_add(e, &r, &j->id, NULL), NB_OK);
         }
+        if (pick(stream, &at, 50) == 0)
+            nb_engine_reset_cache(e);
         for (size_t i = 0; i < added; i++)
-            if (jobs[i].n_got >= jobs[i].cancel_after && jobs[i].finish == NB_FINISH_NONE)
+            if (jobs[i].c[0].n_got >= jobs[i].cancel_after)
                 nb_engine_cancel(e, jobs[i].id);
-        assert_int_equal(nb_engine_step(e, ev, NB_LEN(ev), &n, NULL), NB_OK);
+        if (nb_engine_step(e, &ev, &n, &err) != NB_OK)
+            fail_msg("history %d, step %d: %s", (int)stream, step, err.what);
         for (size_t i = 0; i < n; i++)
             take_event(jobs, added, &ev[i]);
     }
     assert_true(nb_engine_idle(e));
-    assert_int_equal(nb_engine_free_pages(e), PAGES);
-    assert_true(f->largest <= max_batch + chunk);
-    for (size_t i = 0; i < JOBS; i++) {
-        if (jobs[i].finish == NB_FINISH_CANCEL)
-            continue;
-        assert_int_equal(jobs[i].finish, jobs[i].want_finish);
-        assert_int_equal(jobs[i].n_got, jobs[i].n_want);
-    }
+    assert_int_equal(nb_engine_free_pages(e), o->n_pages - 1);
+    assert_true(f->largest <= o->max_batched);
+    for (size_t i = 0; i < JOBS; i++)
+        for (size_t c = 0; c < jobs[i].n; c++) {
+            const choice *x = &jobs[i].c[c];
+            if (x->finish == NB_FINISH_CANCEL)
+                continue;
+            if (x->finish != x->want_finish || x->n_got != x->n_want)
+                fail_msg("history %d, job %d choice %d: finish %d with %d tokens, want %d with %d", (int)stream, (int)i, (int)c, x->finish,
+                         (int)x->n_got, x->want_finish, (int)x->n_want);
+        }
+    nb_engine_stats_get(e, &st);
     nb_engine_close(e);
+    return st;
 }
 
+/* AT-1, AT-5, OV-03, OV-06: pools from the smallest that holds one context, so that blocks are taken back all the time. */
 static void test_random_histories(void **state)
 {
-    static const struct {
-        size_t max_batch, chunk;
-    } rows[] = { { 1, 512 }, { 1, 1 }, { 3, 7 }, { 8, 64 }, { 4, 512 } };
+    static const nb_engine_opts rows[] = {
+        { .max_seqs = 1, .max_batched = 512, .n_pages = 8, .context = CONTEXT },
+        { .max_seqs = 1, .max_batched = 33, .chunk = 1, .n_pages = 8, .context = CONTEXT },
+        { .max_seqs = 3, .max_batched = 35, .chunk = 7, .n_pages = 10, .context = CONTEXT },
+        { .max_seqs = 8, .max_batched = 64, .n_pages = 8, .context = CONTEXT },
+        { .max_seqs = 8, .max_batched = 64, .n_pages = 14, .context = CONTEXT, .policy = NB_SCHED_LPM },
+        { .max_seqs = 8, .max_batched = 128, .n_pages = 20, .context = CONTEXT, .policy = NB_SCHED_PRIORITY, .step_ms = 70 },
+        { .max_seqs = 4, .max_batched = 512, .n_pages = 60, .context = CONTEXT },
+        { .max_seqs = 8, .max_batched = 64, .n_pages = 12, .context = CONTEXT, .no_prefix_cache = true },
+        { .max_seqs = 6, .max_batched = 96, .n_pages = 12, .context = CONTEXT, .max_per_key = 2 },
+    };
+    nb_engine_stats sum = { 0 };
 
     (void)state;
-    for (uint64_t i = 0; i < 60; i++)
-        one_history(i, rows[i % NB_LEN(rows)].max_batch, rows[i % NB_LEN(rows)].chunk);
+    for (uint64_t i = 0; i < 40 * NB_LEN(rows); i++) {
+        const nb_engine_stats st = one_history(i, &rows[i % NB_LEN(rows)]);
+        sum.preemptions += st.preemptions;
+        sum.hit_tokens += st.hit_tokens;
+        sum.evictions += st.evictions;
+        sum.copies += st.copies;
+        sum.deduplicated += st.deduplicated;
+    }
+    /* the histories went through everything they are for */
+    assert_true(sum.preemptions > 100 && sum.hit_tokens > 1000 && sum.evictions > 100 && sum.copies > 100);
+    print_message("%d preemptions, %d hit tokens, %d evictions, %d copies, %d merged\n", (int)sum.preemptions, (int)sum.hit_tokens,
+                  (int)sum.evictions, (int)sum.copies, (int)sum.deduplicated);
 }
 
 static void test_refusals(void **state)
@@ -221,43 +227,52 @@ static void test_refusals(void **state)
         { "fine", 0, 2, NB_OK },
     };
     fake *f;
-    nb_engine *e = open_engine(2, 16, &f);
-    nb_event ev[4];
-    size_t n;
+    nb_engine *e = fake_engine((nb_engine_opts){ .max_seqs = 2, .max_batched = 34, .n_pages = 20, .context = CONTEXT }, &f);
 
     (void)state;
     for (size_t i = 0; i < NB_LEN(rows); i++) {
-        const nb_request r = { ids + rows[i].from, rows[i].n, 1, { .temperature = 0, .top_p = 1, .repetition_penalty = 1 }, NULL, 0 };
+        const nb_request r = {
+            .ids = ids + rows[i].from, .n_ids = rows[i].n, .max_tokens = 1, .sampling = { .top_p = 1, .repetition_penalty = 1 }
+        };
         uint64_t id;
         nb_err err = { 0 };
         if (nb_engine_add(e, &r, &id, &err) != rows[i].want)
             fail_msg("%s: %s", rows[i].label, err.what);
     }
-    assert_int_equal(nb_engine_step(e, ev, 1, &n, NULL), NB_EARG); /* too little room for events */
-    nb_engine_close(e);                                            /* with a request waiting */
+    nb_engine_close(e); /* with a request waiting */
 }
 
-/* The i-th allocation fails: opening either works or gives everything back. */
+/* MM-03: the i-th allocation fails: opening and adding either work or give everything back, and the engine goes on. */
 static void test_out_of_memory(void **state)
 {
     (void)state;
-    for (uint64_t i = 1; i < 40; i++) {
-        const nb_engine_opts o = { .max_batch = 2, .chunk = 8 };
-        const nb_request r = { (const int32_t[]){ 1, 2 }, 2, 3, { .temperature = 0, .top_p = 1, .repetition_penalty = 1 }, NULL, 0 };
-        fake *f = nb_calloc(1, sizeof *f);
+    for (uint64_t i = 1; i < 80; i++) {
+        const nb_engine_opts o = { .max_seqs = 2, .max_batched = 40, .n_pages = 10, .context = CONTEXT };
+        const nb_request r = { .ids = (const int32_t[]){ 1, 2 },
+                               .n_ids = 2,
+                               .max_tokens = 3,
+                               .sampling = { .top_p = 1, .repetition_penalty = 1 },
+                               .prompt_logprobs = true,
+                               .allowed = (const int32_t[]){ 4, 5 },
+                               .n_allowed = 2,
+                               .n = 2 };
+        fake *f = fake_open(o.n_pages);
         nb_engine *e = NULL;
-        nb_event ev[4];
+        const nb_event *ev;
         uint64_t id;
         size_t n;
-        f->base.ops = &fake_ops;
         nb_mem_fail_at(i);
-        nb_status rc = nb_engine_open_exec(&f->base, VOCAB, CONTEXT, PAGES, &o, &e, NULL);
+        nb_status rc = nb_engine_open_exec(&f->base, VOCAB, &o, &e, NULL);
+        const bool opened = rc == NB_OK;
         if (rc == NB_OK)
             rc = nb_engine_add(e, &r, &id, NULL);
-        if (rc == NB_OK)
-            rc = nb_engine_step(e, ev, NB_LEN(ev), &n, NULL);
         nb_mem_fail_at(0);
         assert_true(rc == NB_OK || rc == NB_ENOMEM);
+        if (opened && rc != NB_OK)
+            assert_int_equal(nb_engine_add(e, &r, &id, NULL), NB_OK);
+        for (int k = 0; opened && k < 10; k++)
+            assert_int_equal(nb_engine_step(e, &ev, &n, NULL), NB_OK);
+        assert_true(!opened || nb_engine_idle(e));
         nb_engine_close(e);
     }
 }

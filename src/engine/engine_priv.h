@@ -1,0 +1,174 @@
+/* engine_priv.h - inside of the engine: requests, their sequences, and what the files of this folder call of each other. */
+#ifndef NB_ENGINE_ENGINE_PRIV_H
+#define NB_ENGINE_ENGINE_PRIV_H
+
+#include "engine/engine.h"
+#include "engine/kv.h"
+
+enum {
+    PROMPT_ROWS = 64, /* rows of a step that give log-probabilities of prompts */
+    N_RATES = 24      /* step sizes, by power of two */
+};
+
+typedef enum seq_state {
+    SEQ_WAITING, /* of a request that was not admitted, or a choice before the fork */
+    SEQ_RUNNING,
+    SEQ_PREEMPTED,
+    SEQ_DONE
+} seq_state;
+
+typedef struct nb_req nb_req;
+
+/* One choice. Its blocks hold the K/V of ids [0, n_computed). */
+typedef struct nb_seq {
+    nb_req *req;
+    size_t choice;
+    seq_state state;
+    int32_t *ids; /* [max_ids] prompt, then answer */
+    size_t n_ids, n_computed;
+    uint32_t *pages; /* [blocks of max_ids] */
+    size_t n_pages;
+    nb_hash *hash; /* [blocks of max_ids] of full blocks; NULL: the request does not cache */
+    size_t n_hash;
+    size_t n_published, n_proven; /* blocks [0, n) of the table that were offered to the cache; whose logits were finite */
+    size_t offered;               /* n_published before this step */
+    uint32_t canon;               /* the block that stands for the last published one */
+    size_t grant;                 /* rows in this step */
+    size_t reserved;              /* free blocks promised to it */
+    unsigned preempted;
+    bool stop, starved; /* stop: nb_engine_stop(); starved: runnable, but no row in the last step */
+    nb_times times;
+} nb_seq;
+
+struct nb_req {
+    nb_req *next;
+    uint64_t id;
+    nb_seq *seq;         /* [n] */
+    size_t fork_reserve; /* of the coming copies of the last block [KV-18] */
+    size_t n, n_done, first_choice, n_prompt, max_ids, n_cached, min_tokens;
+    bool admitted, forked, held, cancelled, no_cache, logprobs, prompt_logprobs, skip; /* skip: not admissible in this pass */
+    unsigned top;
+    int priority;
+    uint64_t key;
+    nb_sampling sampling;
+    int32_t *stop_ids;
+    size_t n_stop_ids, n_bias, n_words;
+    nb_bias *bias;
+    uint32_t *allowed; /* bits */
+    nb_word *words;
+    nb_constraint limit; /* mask NULL: none */
+    nb_hash root;
+    nb_logprob *prompt; /* [n_prompt][1 + top] */
+    size_t n_told;      /* positions of the prompt whose log-probabilities are known */
+    size_t cached_eighths;
+    double arrival, queued, queue_timeout, timeout;
+    nb_err err;
+};
+
+/* Who uses the engine: one per key with requests. */
+typedef struct tenant {
+    uint64_t key;
+    size_t n_reqs, running, waiting, blocks; /* sequences; blocks of their tables */
+    double served;                           /* rows, from a common start */
+} tenant;
+
+/* A row of logits to be used. */
+typedef struct draw_task {
+    nb_seq *s;
+    const float *row;
+    bool shared; /* other tasks use the row too */
+    size_t at;   /* SIZE_MAX: draw; else the position of the prompt it predicts */
+    const uint32_t *mask;
+    nb_logprob *lp;
+    int32_t id;
+    nb_status rc;
+    nb_err err;
+} draw_task;
+
+struct nb_engine {
+    nb_engine_opts o;
+    nb_exec *exec;
+    const nb_config *cfg; /* NULL: rope tables do not depend on lengths */
+    nb_kv kv;
+    size_t vocab, words;  /* words of a mask */
+    nb_req *first, *dead; /* oldest first; ended in the last step */
+    uint64_t next_id, step;
+    size_t n_choices; /* of all requests */
+    nb_seq **live;    /* [max_seqs] running and preempted, and choices before their fork, in order of arrival */
+    size_t n_live;
+    tenant *tenants;
+    size_t n_tenants, cap_tenants;
+    bool preempted_now, fresh; /* in this step */
+
+    nb_event *ev;
+    size_t n_ev, cap_ev;
+
+    /* one step, sized once */
+    int32_t *token;
+    uint32_t *pos, *owner;
+    uint8_t *want;
+    nb_seq_view *views;
+    nb_seq **members, **order; /* [max_seqs] */
+    size_t n_members;
+    float *logits; /* [max_seqs + PROMPT_ROWS][vocab] */
+    size_t logits_bytes;
+    draw_task *tasks; /* [max_seqs + PROMPT_ROWS] */
+    uint32_t *masks;  /* [max_seqs][words] */
+    nb_logprob *lps;  /* [max_seqs][1 + NB_MAX_TOP] */
+    nb_sampler **samplers;
+    float **copies; /* a row for each thread */
+    size_t n_threads;
+    uint32_t *refs; /* [n_pages], o.check */
+
+    double rate[N_RATES]; /* seconds a row, by log2 of rows; 0: not measured */
+    double service;       /* seconds from admission to the end, average */
+    nb_engine_stats st;
+};
+
+/* engine.c */
+double nb_engine_now(const nb_engine *e);
+void nb_engine_end(nb_engine *e, nb_seq *s, nb_finish why, int32_t id);
+void nb_engine_fail(nb_engine *e, nb_seq *s, const nb_err *err);
+nb_event *nb_engine_event(nb_engine *e, nb_event_kind kind, const nb_seq *s);
+tenant *nb_engine_tenant(nb_engine *e, uint64_t key);
+static inline size_t nb_blocks(size_t tokens)
+{
+    return (tokens + NB_PAGE - 1) / NB_PAGE;
+}
+
+/* prefix.c */
+/* Blocks of s that can be reused, into s->pages, not yet referenced. Returns how many. */
+size_t nb_prefix_find(nb_engine *e, nb_seq *s);
+/* The same, counted only. */
+size_t nb_prefix_peek(nb_engine *e, nb_seq *s);
+/* Reuse the beginning of a block: s has its table up to whole blocks and may take one more. Returns tokens gained [KV-7]. */
+size_t nb_prefix_tail(nb_engine *e, nb_seq *s);
+/* Offer the blocks that are full when s->grant has been computed [KV-5]. */
+void nb_prefix_publish(nb_engine *e, nb_seq *s);
+/* Take back what was offered in this step and is not computed. */
+void nb_prefix_withdraw(nb_engine *e, nb_seq *s);
+/* After a step: use the block that was there first [KV-8]. */
+void nb_prefix_merge(nb_engine *e, nb_seq *s);
+/* Logits were finite: everything offered so far stays. */
+void nb_prefix_prove(nb_engine *e, nb_seq *s);
+/* The sequence ends without a proof: nothing it computed alone stays; poisoned: nothing at all (PC-06). */
+void nb_prefix_forget(nb_engine *e, nb_seq *s, bool poisoned);
+
+/* sched.c */
+/* Give rows to sequences: sets grant of every live one. */
+void nb_sched(nb_engine *e);
+/* Give the table back. */
+void nb_sched_release(nb_engine *e, nb_seq *s);
+void nb_sched_measured(nb_engine *e, size_t rows, double seconds);
+double nb_sched_seconds(const nb_engine *e, size_t rows);
+
+/* step.c */
+/* Run what was granted and take the results. */
+void nb_step_run(nb_engine *e);
+
+/* request.c */
+/* A request with all its memory; *r is NULL on failure. */
+nb_status nb_req_make(const nb_engine *e, const nb_request *q, nb_req **out, nb_err *err);
+void nb_req_free(nb_req *r);
+
+#endif

@@ -1,0 +1,470 @@
+/* sched.c - who gets how many rows of a step: decoding sequences one each, then prompts in slices, then new requests; blocks for them,
+ * and whose blocks are taken when there are none. Source: spec serving 2.6 and 4.2. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/engine_priv.h"
+
+enum {
+    MOST_PREFILLS = 4,  /* prompts that are read side by side before a new one must wait for room in the step */
+    SHARED_TOKENS = 64, /* of a prefix worth waiting for [RAD-5] */
+    LPM_MOST = 128
+};
+
+/* ---- measured times [SCH-3] ---- */
+
+static size_t bucket(size_t rows)
+{
+    size_t b = 0;
+
+    while (rows >>= 1)
+        b++;
+    return b < N_RATES ? b : N_RATES - 1;
+}
+
+void nb_sched_measured(nb_engine *e, size_t rows, double seconds)
+{
+    double *r = &e->rate[bucket(rows)];
+    const double now = seconds / (double)rows;
+
+    *r = *r == 0 ? now : 0.8 * *r + 0.2 * now;
+}
+
+/* What a step of so many rows takes; 0: nothing was measured yet. */
+double nb_sched_seconds(const nb_engine *e, size_t rows)
+{
+    const size_t b = bucket(rows);
+
+    for (size_t d = 0; d < N_RATES; d++) {
+        if (d <= b && e->rate[b - d] > 0)
+            return e->rate[b - d] * (double)rows;
+        if (b + d < N_RATES && e->rate[b + d] > 0)
+            return e->rate[b + d] * (double)rows;
+    }
+    return 0;
+}
+
+/* Rows for prompts beside `used` decoding ones, so that the step stays within step_ms. */
+static size_t rows_in_time(const nb_engine *e, size_t used, size_t left)
+{
+    const double limit = e->o.step_ms / 1000;
+    size_t n = left;
+
+    if (used == 0 || limit <= 0)
+        return left;
+    while (n > NB_PAGE && nb_sched_seconds(e, used + n) > limit)
+        n -= n % NB_PAGE ? n % NB_PAGE : NB_PAGE;
+    return n;
+}
+
+/* ---- blocks ---- */
+
+static size_t pending(const nb_seq *s)
+{
+    return s->n_ids - s->n_computed - s->grant;
+}
+
+void nb_sched_release(nb_engine *e, nb_seq *s)
+{
+    nb_kv_release(&e->kv, s->pages, s->n_pages);
+    nb_engine_tenant(e, s->req->key)->blocks -= s->n_pages;
+    e->kv.n_reserved -= s->reserved;
+    if (!s->req->forked) {
+        e->kv.n_reserved -= s->req->fork_reserve;
+        s->req->fork_reserve = 0;
+    }
+    s->n_pages = s->n_computed = s->n_published = s->n_proven = s->offered = s->grant = s->reserved = 0;
+    s->canon = 0;
+}
+
+static void preempt(nb_engine *e, nb_seq *s)
+{
+    nb_prefix_withdraw(e, s);
+    nb_sched_release(e, s);
+    s->state = SEQ_PREEMPTED;
+    s->preempted++;
+    nb_engine_tenant(e, s->req->key)->running--;
+    e->preempted_now = true;
+    e->st.preemptions++;
+}
+
+/* More than half of the pool belongs to this key while another has something to do (PC-09). */
+static bool too_much(const nb_engine *e, const tenant *t, size_t more)
+{
+    return e->n_tenants > 1 && t->blocks + more > (e->kv.n_pages - 1) / 2;
+}
+
+static bool more_urgent(const nb_engine *e, const nb_req *a, const nb_req *b)
+{
+    if (e->o.policy == NB_SCHED_PRIORITY && a->priority != b->priority)
+        return a->priority < b->priority;
+    return a->id < b->id;
+}
+
+/* The running sequence that others can do without: of a key that has too much, least urgent, latest. Only of `key` when given. */
+static nb_seq *victim(nb_engine *e, const tenant *only)
+{
+    nb_seq *worst = NULL;
+    bool worst_greedy = false;
+
+    for (size_t i = 0; i < e->n_live; i++) {
+        nb_seq *s = e->live[i];
+        const tenant *t = nb_engine_tenant(e, s->req->key);
+        const bool greedy = too_much(e, t, 0);
+        if (s->state != SEQ_RUNNING || (only && t != only))
+            continue;
+        if (!worst || greedy > worst_greedy || (greedy == worst_greedy && !more_urgent(e, s->req, worst->req))) {
+            worst = s;
+            worst_greedy = greedy;
+        }
+    }
+    return worst;
+}
+
+/* A block for s, at somebody's cost if need be. 0: s itself had to give way. */
+static uint32_t take(nb_engine *e, nb_seq *s)
+{
+    tenant *t = nb_engine_tenant(e, s->req->key);
+    uint32_t page;
+
+    while (s->reserved == 0 && ((too_much(e, t, 1) && t->running > 1) || e->kv.n_free <= e->kv.n_reserved)) {
+        nb_seq *v = victim(e, too_much(e, t, 1) && t->running > 1 ? t : NULL);
+        preempt(e, v);
+        if (v == s)
+            return 0;
+    }
+    if (s->reserved) {
+        s->reserved--;
+        e->kv.n_reserved--;
+    }
+    page = nb_kv_alloc(&e->kv);
+    if (e->o.check)
+        nb_exec_fill_page(e->exec, page, 0xff); /* not a number in every type: nobody may see what was there (PC-08) */
+    return page;
+}
+
+/* The block that the next row is written to belongs to s alone [KV-17]. */
+static bool own_block(nb_engine *e, nb_seq *s)
+{
+    const size_t b = s->n_computed / NB_PAGE;
+    uint32_t old, page;
+
+    if (b >= s->n_pages || e->kv.block[s->pages[b]].ref == 1)
+        return true;
+    page = take(e, s);
+    if (!page)
+        return false;
+    old = s->pages[b];
+    nb_exec_copy_page(e->exec, page, old);
+    nb_kv_release(&e->kv, &old, 1);
+    s->pages[b] = page;
+    e->st.copies++;
+    return true;
+}
+
+/* Give s n more rows. false: it was preempted instead. */
+static bool grant(nb_engine *e, nb_seq *s, size_t n)
+{
+    const size_t need = nb_blocks(s->n_computed + s->grant + n);
+    tenant *t = nb_engine_tenant(e, s->req->key);
+
+    if (s->grant == 0 && !own_block(e, s))
+        return false;
+    while (s->n_pages < need) {
+        const uint32_t page = take(e, s);
+        if (!page)
+            return false;
+        s->pages[s->n_pages++] = page;
+        t->blocks++;
+    }
+    if (s->grant == 0) {
+        s->offered = s->n_published;
+        if (s->times.scheduled == 0)
+            s->times.scheduled = nb_engine_now(e);
+    }
+    s->grant += n;
+    nb_prefix_publish(e, s);
+    return true;
+}
+
+/* ---- prompts [SCH-2 step 3] ---- */
+
+static size_t slice_limit(const nb_engine *e, const nb_seq *s, size_t rows_told)
+{
+    size_t n = pending(s);
+
+    if (e->o.chunk)
+        n = n < e->o.chunk - s->grant ? n : e->o.chunk - s->grant;
+    if (s->req->prompt_logprobs && s->req->n_told < s->req->n_prompt)
+        n = n < rows_told ? n : rows_told;
+    return n;
+}
+
+/* Rows of s in the next slice: up to a block border if that is near. */
+static size_t slice(const nb_seq *s, size_t limit, size_t most)
+{
+    const size_t to_border = NB_PAGE - (s->n_computed + s->grant) % NB_PAGE;
+    size_t n = limit < most ? limit : most;
+
+    return n > to_border && most >= NB_PAGE ? to_border : n;
+}
+
+static size_t collect_prefills(nb_engine *e)
+{
+    size_t n = 0;
+
+    for (int starved = 1; starved >= 0; starved--) /* who got nothing last time goes first [SCH-4] */
+        for (size_t i = 0; i < e->n_live; i++)
+            if (e->live[i]->state == SEQ_RUNNING && e->live[i]->starved == starved && pending(e->live[i]) > 0)
+                e->order[n++] = e->live[i];
+    return n;
+}
+
+/* Split `left` rows between the running prompts, in turns. Returns what is left. */
+static size_t split(nb_engine *e, size_t left, size_t *rows_told)
+{
+    const size_t n = collect_prefills(e);
+    const size_t share = n && left / n < NB_PAGE ? (left / n ? left / n : 1) : NB_PAGE;
+    bool more = true;
+
+    while (left > 0 && more) {
+        more = false;
+        for (size_t i = 0; i < n && left > 0; i++) {
+            nb_seq *s = e->order[i];
+            const bool tells = s->req->prompt_logprobs;
+            size_t k = s->state == SEQ_RUNNING ? slice(s, slice_limit(e, s, *rows_told), share < left ? share : left) : 0;
+            if (k == 0 || !grant(e, s, k))
+                continue;
+            left -= k;
+            if (tells)
+                *rows_told -= k < *rows_told ? k : *rows_told;
+            more = true;
+        }
+    }
+    return left;
+}
+
+/* ---- admission [SCH-2 step 4] ---- */
+
+static size_t prefills(const nb_engine *e)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < e->n_live; i++)
+        n += e->live[i]->state == SEQ_RUNNING && pending(e->live[i]) > 1;
+    return n;
+}
+
+static size_t n_running(const nb_engine *e)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < e->n_live; i++)
+        n += e->live[i]->state == SEQ_RUNNING;
+    return n;
+}
+
+/* Blocks for all known tokens of s, from the cache or the free list [KV-21]. */
+static bool bring_in(nb_engine *e, nb_seq *s)
+{
+    nb_req *r = s->req;
+    tenant *t = nb_engine_tenant(e, r->key);
+    const size_t running = n_running(e), hits = nb_prefix_find(e, s);
+    const size_t one_percent = (e->kv.n_pages + 99) / 100, watermark = running == 0 ? 0 : running > one_percent ? running : one_percent;
+    const size_t all = s->preempted >= 2 ? nb_blocks(s->req->max_ids) : nb_blocks(s->n_ids); /* KV-24 */
+    size_t room = e->kv.n_free - e->kv.n_reserved, taken = all - hits, forks = r->n > 1 && !r->forked ? r->n - 1 : 0;
+
+    for (size_t i = 0; i < hits; i++)
+        taken += e->kv.block[s->pages[i]].ref == 0;
+    if (running == 0 && taken <= room && forks > room - taken) /* alone: its choices will take turns */
+        forks = room - taken;
+    if (room < taken + forks + watermark)
+        return false;
+    for (size_t i = 0; i < hits; i++)
+        nb_kv_ref(&e->kv, s->pages[i]);
+    s->n_pages = s->n_published = s->offered = hits;
+    s->canon = hits ? s->pages[hits - 1] : 0;
+    while (s->n_proven < hits && e->kv.block[s->pages[s->n_proven]].proven)
+        s->n_proven++;
+    s->n_computed = hits * NB_PAGE;
+    s->n_computed += nb_prefix_tail(e, s);
+    s->reserved = s->preempted >= 2 ? all - s->n_pages : 0;
+    r->fork_reserve = forks;
+    e->kv.n_reserved += s->reserved + forks;
+    s->state = SEQ_RUNNING;
+    s->starved = true;
+    t->blocks += s->n_pages;
+    t->running++;
+    e->st.hit_tokens += s->n_computed;
+    e->st.queried_tokens += s->n_ids;
+    if (s->preempted == 0)
+        r->n_cached = s->n_computed < r->n_prompt ? s->n_computed : r->n_prompt;
+    return true;
+}
+
+/* A prompt that is being read and shares a prefix that is not there yet: better wait for it [RAD-5]. */
+static bool should_wait(nb_engine *e, nb_seq *s, double now)
+{
+    const nb_req *r = s->req;
+    size_t have;
+
+    if (e->o.no_prefix_cache || r->no_cache || now - r->queued > e->o.max_queue_age_s)
+        return false;
+    have = nb_prefix_peek(e, s) * NB_PAGE;
+    for (size_t i = 0; i < e->n_live; i++) {
+        const nb_seq *o = e->live[i];
+        size_t same = 0, most = (s->n_ids - 1 < o->n_ids ? s->n_ids - 1 : o->n_ids) / NB_PAGE * NB_PAGE;
+        if (o->state != SEQ_RUNNING || pending(o) <= 1 || !o->hash || memcmp(&o->req->root, &r->root, sizeof r->root) != 0)
+            continue;
+        while (same < most && memcmp(o->ids + same, s->ids + same, NB_PAGE * sizeof *s->ids) == 0)
+            same += NB_PAGE;
+        if (same >= have + SHARED_TOKENS)
+            return true;
+    }
+    return false;
+}
+
+static double effective_priority(const nb_engine *e, const nb_req *r, double now)
+{
+    return (double)r->priority - (e->o.priority_age_s > 0 ? floor((now - r->queued) / e->o.priority_age_s) : 0);
+}
+
+/* Does request a go before b, which arrived earlier? */
+static bool goes_before(nb_engine *e, const nb_req *a, const nb_req *b, double now)
+{
+    if (e->o.policy == NB_SCHED_PRIORITY) {
+        const double pa = effective_priority(e, a, now), pb = effective_priority(e, b, now);
+        if (pa != pb)
+            return pa < pb;
+    }
+    if (a->key != b->key) {
+        const double sa = nb_engine_tenant(e, a->key)->served, sb = nb_engine_tenant(e, b->key)->served;
+        if (sa != sb)
+            return sa < sb;
+    }
+    return e->o.policy == NB_SCHED_LPM && now - b->queued <= e->o.max_queue_age_s && a->cached_eighths > b->cached_eighths;
+}
+
+/* The request to be admitted next; NULL: none. */
+static nb_req *next_waiting(nb_engine *e, double now)
+{
+    nb_req *best = NULL;
+
+    for (nb_req *r = e->first; r; r = r->next)
+        if (!r->admitted && !r->held && !r->skip && (!best || goes_before(e, r, best, now)))
+            best = r;
+    return best;
+}
+
+static void look_up_queue(nb_engine *e)
+{
+    size_t n = 0;
+
+    for (nb_req *r = e->first; r && n < LPM_MOST; r = r->next)
+        if (!r->admitted && !r->held) {
+            r->cached_eighths = nb_prefix_peek(e, &r->seq[0]) * NB_PAGE * 8 / r->n_prompt;
+            n++;
+        }
+}
+
+static size_t worst_blocks(const nb_req *r)
+{
+    return nb_blocks(r->n_prompt) + (r->n > 1 ? r->n - 1 : 0);
+}
+
+/* Not now, but others may: other keys are working and this one has its share. */
+static bool over_share(nb_engine *e, const nb_req *r, size_t blocks, size_t seqs)
+{
+    const tenant *t = nb_engine_tenant(e, r->key);
+
+    return (e->o.max_per_key && t->running > 0 && t->running + seqs > e->o.max_per_key) || (t->running > 0 && too_much(e, t, blocks));
+}
+
+/* Sequences that lost their blocks come back first, oldest first. false: one still waits, nobody else may come in. */
+static bool resume(nb_engine *e)
+{
+    bool all = true;
+
+    for (size_t i = 0; i < e->n_live; i++) {
+        nb_seq *s = e->live[i];
+        if (s->state != SEQ_PREEMPTED || over_share(e, s->req, nb_blocks(s->n_ids), 1))
+            continue;
+        if (!bring_in(e, s))
+            all = false;
+    }
+    return all;
+}
+
+/* A key that holds more than half of the pool makes room for the request of another (PC-09). */
+static void make_room(nb_engine *e, const nb_req *r)
+{
+    for (size_t i = 0; i < e->n_tenants; i++) {
+        const tenant *t = &e->tenants[i];
+        while (t->key != r->key && too_much(e, t, 0) && t->running > 1)
+            preempt(e, victim(e, t));
+    }
+}
+
+/* Admit requests while there are rows; at most `most` prompts are read side by side. */
+static void admit(nb_engine *e, size_t most, size_t *left, size_t *rows_told)
+{
+    const double now = nb_engine_now(e);
+    nb_req *r;
+
+    while (*left > 0 && !e->preempted_now && prefills(e) < most && (r = next_waiting(e, now)) != NULL) {
+        if (e->n_live + r->n > e->o.max_seqs)
+            return;
+        if (over_share(e, r, worst_blocks(r), r->n) || should_wait(e, &r->seq[0], now)) {
+            r->skip = true;
+            continue;
+        }
+        if (!bring_in(e, &r->seq[0])) {
+            make_room(e, r);
+            return;
+        }
+        r->admitted = true;
+        nb_engine_tenant(e, r->key)->waiting -= r->n;
+        for (size_t i = 0; i < r->n; i++)
+            e->live[e->n_live++] = &r->seq[i];
+        if (most == SIZE_MAX)
+            *left = split(e, *left, rows_told);
+    }
+}
+
+/* ---- the whole ---- */
+
+static void decode(nb_engine *e, size_t *used)
+{
+    e->n_members = 0;
+    for (size_t i = 0; i < e->n_live; i++)
+        if (e->live[i]->state == SEQ_RUNNING && pending(e->live[i]) == 1)
+            e->order[e->n_members++] = e->live[i];
+    for (size_t i = 0; i < e->n_members; i++) /* one may have lost its blocks to another meanwhile */
+        if (e->order[i]->state == SEQ_RUNNING)
+            *used += grant(e, e->order[i], 1);
+}
+
+void nb_sched(nb_engine *e)
+{
+    size_t used = 0, left, rows_told = PROMPT_ROWS;
+
+    e->step++;
+    e->preempted_now = false;
+    for (size_t i = 0; i < e->n_live; i++)
+        e->live[i]->grant = 0;
+    for (nb_req *r = e->first; r; r = r->next)
+        r->skip = false;
+    if (e->o.policy == NB_SCHED_LPM)
+        look_up_queue(e);
+    decode(e, &used);
+    left = rows_in_time(e, used, e->o.max_batched - used);
+    if (!e->preempted_now && resume(e))
+        admit(e, MOST_PREFILLS, &left, &rows_told);
+    left = split(e, left, &rows_told);
+    for (nb_req *r = e->first; r; r = r->next)
+        r->skip = false;
+    if (!e->preempted_now && resume(e))
+        admit(e, SIZE_MAX, &left, &rows_told);
+    for (size_t i = 0; i < e->n_live; i++)
+        e->live[i]->starved = e->live[i]->state == SEQ_RUNNING && e->live[i]->grant == 0;
+}

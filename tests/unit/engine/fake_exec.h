@@ -1,0 +1,140 @@
+/* fake_exec.h - an executor whose pages hold tokens and whose logits are a hash of the tokens it finds in the pages, up to the row's
+ * own: what a request gets shows whether its table was right. Filled pages hold ids that no row may read. */
+#ifndef NB_TESTS_FAKE_EXEC_H
+#define NB_TESTS_FAKE_EXEC_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/engine.h"
+
+enum { VOCAB = 50 };
+
+typedef struct fake {
+    nb_exec base;
+    size_t n_pages, largest, rows, runs; /* largest: batch seen */
+    int fail_in;                         /* run number from now that fails; 0: none */
+    int32_t poison;                      /* a sequence that holds this id gives NaN; -1: none */
+    double clock, cost;                  /* seconds, moved by cost a row and run */
+    int32_t *cell;                       /* [n_pages][NB_PAGE] */
+} fake;
+
+static inline uint64_t fake_mix(uint64_t h, int32_t token)
+{
+    h = (h ^ (uint64_t)(uint32_t)token) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+
+static inline void fake_logits(uint64_t h, float *out)
+{
+    for (int v = 0; v < VOCAB; v++)
+        out[v] = (float)(fake_mix(h, v) >> 40) / 4194304.0f;
+}
+
+static void fake_close(nb_exec *x)
+{
+    nb_free(((fake *)x)->cell);
+    nb_free(x);
+}
+
+static uint64_t fake_bytes(const nb_exec *x)
+{
+    return ((const fake *)x)->n_pages * NB_PAGE * 4;
+}
+
+static nb_status fake_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *err)
+{
+    fake *f = (fake *)x;
+
+    f->runs++;
+    f->rows += b->m;
+    f->clock += f->cost * (double)(b->m + 1);
+    f->largest = b->m > f->largest ? b->m : f->largest;
+    for (size_t i = 0; i < b->m; i++) { /* all keys are written before any is read */
+        const nb_seq_view *s = &b->seqs[b->seq[i]];
+        assert_true(b->pos[i] / NB_PAGE < s->n_pages);
+        assert_true(s->pages[b->pos[i] / NB_PAGE] > 0 && s->pages[b->pos[i] / NB_PAGE] < f->n_pages);
+        f->cell[s->pages[b->pos[i] / NB_PAGE] * NB_PAGE + b->pos[i] % NB_PAGE] = b->token[i];
+    }
+    if (f->fail_in > 0 && --f->fail_in == 0)
+        return nb_fail(err, NB_ENOMEM, "engine.step", "", "made to fail");
+    for (size_t i = 0; i < b->m; i++) {
+        const nb_seq_view *s = &b->seqs[b->seq[i]];
+        uint64_t h = 1;
+        bool bad = false;
+        if (!b->want[i])
+            continue;
+        for (size_t p = 0; p <= b->pos[i]; p++) {
+            const int32_t id = f->cell[s->pages[p / NB_PAGE] * NB_PAGE + p % NB_PAGE];
+            assert_true(id >= 0 && id < VOCAB);
+            bad = bad || id == f->poison;
+            h = fake_mix(h, id);
+        }
+        fake_logits(h, logits);
+        if (bad)
+            logits[VOCAB / 2] = NAN;
+        logits += VOCAB;
+    }
+    return NB_OK;
+}
+
+static void fake_copy_page(nb_exec *x, uint32_t to, uint32_t from)
+{
+    fake *f = (fake *)x;
+
+    assert_true(to > 0 && to < f->n_pages && from > 0 && from < f->n_pages && to != from);
+    memcpy(f->cell + to * NB_PAGE, f->cell + from * NB_PAGE, NB_PAGE * sizeof *f->cell);
+}
+
+static void fake_fill_page(nb_exec *x, uint32_t page, uint8_t byte)
+{
+    fake *f = (fake *)x;
+
+    memset(f->cell + page * NB_PAGE, byte, NB_PAGE * sizeof *f->cell);
+}
+
+static double fake_now(void *user)
+{
+    return ((fake *)user)->clock;
+}
+
+static const nb_exec_ops fake_ops = {
+    .close = fake_close, .bytes = fake_bytes, .run = fake_run, .copy_page = fake_copy_page, .fill_page = fake_fill_page
+};
+
+/* NULL when out of memory. */
+static fake *fake_open(size_t n_pages)
+{
+    fake *f = nb_calloc(1, sizeof *f);
+
+    if (!f)
+        return NULL;
+    f->base.ops = &fake_ops;
+    f->n_pages = n_pages;
+    f->clock = 1;
+    f->cost = 1e-3;
+    f->poison = -1;
+    f->cell = nb_alloc_array(n_pages * NB_PAGE, sizeof *f->cell);
+    if (f->cell)
+        memset(f->cell, 0xff, n_pages * NB_PAGE * sizeof *f->cell);
+    return f;
+}
+
+/* An engine that checks itself after each step, on the fake's clock. */
+static nb_engine *fake_engine(nb_engine_opts o, fake **out)
+{
+    fake *f = fake_open(o.n_pages);
+    nb_engine *e = NULL;
+
+    assert_non_null(f);
+    o.check = true;
+    o.now = fake_now;
+    o.now_user = f;
+    assert_int_equal(nb_engine_open_exec(&f->base, VOCAB, &o, &e, NULL), NB_OK);
+    *out = f;
+    return e;
+}
+
+#endif
