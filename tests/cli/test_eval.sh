@@ -40,3 +40,42 @@ sed -e 's/"qwen2"/"rwkv9"/' -e 's/Qwen2ForCausalLM/Rwkv9ForCausalLM/' $model/con
 code 5 "cfg.arch" "$NIBBLE" eval "$TMP/unknown" --input-ids $ids --dump "$TMP/e.safetensors"
 [ ! -e "$TMP/e.safetensors" ]
 echo "ok refused input leaves no file"
+
+# ---- measuring: what must be in the JSON, the same on 1 and 2 threads and with scalar kernels; options that exclude each other
+
+pemberley=models/pemberley-4m
+text=tests/data/eval/docs.jsonl
+"$NIBBLE" quantize $pemberley --method rtn -o "$TMP/rtn" -q
+measure() { "$NIBBLE" eval "$TMP/rtn" $pemberley --text $text --text $pemberley/README.md --protocol documents-64 --ref $pemberley --json --layers -q "$@"; }
+measure --threads 1 >"$TMP/a.json"
+measure --threads 2 >"$TMP/b.json"
+cmp "$TMP/a.json" "$TMP/b.json"
+for key in '"protocol": "documents-64"' '"drawn": "13 documents"' '"kl_median"' '"kl_99"' '"kl_999"' '"top1"' '"top5"' '"ppl_ratio"' \
+    '"word_ppl"' '"bits_per_byte"' '"alone"' '"drift"' '"parts"' '"models"' '"kl_by_position"'; do
+    grep -q "$key" "$TMP/a.json" || { echo "not ok: no $key in the JSON"; exit 1; }
+done
+"$NIBBLE" eval $pemberley --choices tests/data/eval/choices.jsonl --json -q >"$TMP/c.json"
+grep -q '"questions": 24' "$TMP/c.json"
+echo "ok measures named in the JSON, the same for any number of threads"
+
+code 2 "arg.missing" "$NIBBLE" eval $pemberley
+code 2 "arg.missing" "$NIBBLE" eval --text $text
+code 2 "arg.conflict" "$NIBBLE" eval $pemberley --text $text --ids $ids
+code 2 "arg.conflict" "$NIBBLE" eval $pemberley --text $text --layers
+code 2 "arg.conflict" "$NIBBLE" eval $pemberley --ids $ids --window 64
+code 2 "arg.conflict" "$NIBBLE" eval $pemberley --text $text --ref $pemberley --ref-logits "$TMP/none"
+code 2 "arg.conflict" "$NIBBLE" eval $pemberley $pemberley --text $text --save-logits "$TMP/none"
+code 2 "eval.protocol" "$NIBBLE" eval $pemberley --text $text --protocol wikitext
+code 2 "eval.vocab" "$NIBBLE" eval $pemberley --text $text --protocol documents-64 --ref $model
+code 4 "json.text" "$NIBBLE" eval $pemberley --text tests/data/eval/choices.jsonl
+code 4 "choice.line" "$NIBBLE" eval $pemberley --choices $text
+code 4 "topk.header" "$NIBBLE" eval $pemberley --text $text --ref-logits $text
+code 3 "" "$NIBBLE" eval $pemberley --choices "$TMP/none"
+echo "ok refused options and files"
+
+code 0 "1408 positions" "$NIBBLE" eval $pemberley --text $text --protocol documents-64 --save-logits "$TMP/r.topk"
+code 12 "out.exists" "$NIBBLE" eval $pemberley --text $text --protocol documents-64 --save-logits "$TMP/r.topk"
+"$NIBBLE" eval "$TMP/rtn" --text $text --protocol documents-64 --ref-logits "$TMP/r.topk" -q >"$TMP/out"
+grep -q "lower bound" "$TMP/out"
+code 11 "eval.topk" "$NIBBLE" eval "$TMP/rtn" --text $text --protocol documents-32 --ref-logits "$TMP/r.topk"
+echo "ok a reference from saved logits"
