@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,22 +158,24 @@ void nb_map_want(const void *p, size_t n)
         madvise((void *)at, n + ((uintptr_t)p - at), MADV_WILLNEED);
 }
 
+/* The system maps pages of a file in blocks of up to this size, so what lies beside the range is let go with it; who still reads
+ * there gets it back from the page cache. */
+#define DROP_UNIT ((uintptr_t)2 << 20)
+
 void nb_map_drop(const nb_map *m, uint64_t off, uint64_t n)
 {
-    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t begin, end;
+    const uintptr_t base = (uintptr_t)m->base, last = base + m->size;
+    uintptr_t begin, end;
 
-    if (!m->base || off >= m->size)
+    if (!m->base || off >= m->size || n == 0)
         return;
     if (n > m->size - off)
         n = m->size - off;
-    begin = (off + page - 1) / page * page; /* whole pages inside the range; the last of the file counts as whole */
-    end = off + n == m->size ? m->size : (off + n) / page * page;
-    if (begin >= end)
-        return;
-    madvise((void *)(uintptr_t)(m->base + begin), (size_t)(end - begin), MADV_DONTNEED);
-    if (m->fd >= 0)
-        posix_fadvise(m->fd, (off_t)begin, (off_t)(end - begin), POSIX_FADV_DONTNEED);
+    begin = (base + (uintptr_t)off) / DROP_UNIT * DROP_UNIT;
+    end = base + (uintptr_t)(off + n);
+    end = last - end < DROP_UNIT ? last : (end + DROP_UNIT - 1) / DROP_UNIT * DROP_UNIT;
+    begin = begin < base ? base : begin;
+    madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
 /* Read up to n bytes, past EINTR and short reads. -1 on error. */
@@ -236,11 +239,15 @@ done:
     return rc;
 }
 
+enum { SEND_BYTES = 32 << 20 }; /* after so many bytes the disk begins to write them */
+
 struct nb_out {
     char *path, *tmp;
     int fd;
-    bool force, bad; /* bad: a sync failed */
-    uint64_t off;    /* of the next append */
+    bool force, bad;      /* bad: a sync failed */
+    uint64_t off;         /* of the next append */
+    pthread_mutex_t lock; /* of the next two, and of writing: the system lets one thread write to a file, and the others spin */
+    uint64_t unsent;      /* bytes since the disk was last told to begin */
 };
 
 static void out_free(nb_out *o)
@@ -249,6 +256,7 @@ static void out_free(nb_out *o)
         close(o->fd);
     nb_free(o->path);
     nb_free(o->tmp);
+    pthread_mutex_destroy(&o->lock);
     nb_free(o);
 }
 
@@ -278,6 +286,10 @@ nb_status nb_out_open(nb_out **out, const char *path, bool force, nb_err *err)
     nb_status rc;
 
     *out = NULL;
+    if (o && pthread_mutex_init(&o->lock, NULL) != 0) {
+        nb_free(o);
+        o = NULL;
+    }
     if (!o)
         return nb_enomem(err, "an output file");
     o->fd = -1;
@@ -314,22 +326,40 @@ fail:
     return rc;
 }
 
-nb_status nb_out_pwrite(nb_out *o, uint64_t off, const void *p, size_t n, nb_err *err)
+/* 0 or errno. */
+static int write_full(int fd, uint64_t off, const char *p, size_t n)
 {
-    const char *c = p;
-
-    if (off > INT64_MAX || n > (uint64_t)INT64_MAX - off)
-        return nb_write_failed(err, EFBIG, o->path, "writing");
     while (n > 0) {
-        const ssize_t w = pwrite(o->fd, c, n, (off_t)off);
+        const ssize_t w = pwrite(fd, p, n, (off_t)off);
         if (w < 0 && errno == EINTR)
             continue;
         if (w <= 0)
-            return nb_write_failed(err, w < 0 ? errno : EIO, o->path, "writing");
-        c += w;
+            return w < 0 ? errno : EIO;
+        p += w;
         off += (uint64_t)w;
         n -= (size_t)w;
     }
+    return 0;
+}
+
+nb_status nb_out_pwrite(nb_out *o, uint64_t off, const void *p, size_t n, nb_err *err)
+{
+    bool send;
+    int e;
+
+    if (off > INT64_MAX || n > (uint64_t)INT64_MAX - off)
+        return nb_write_failed(err, EFBIG, o->path, "writing");
+    pthread_mutex_lock(&o->lock);
+    e = write_full(o->fd, off, p, n);
+    o->unsent += n;
+    send = o->unsent >= SEND_BYTES;
+    if (send)
+        o->unsent = 0;
+    pthread_mutex_unlock(&o->lock);
+    if (e)
+        return nb_write_failed(err, e, o->path, "writing");
+    if (send) /* a hint, so that the fsync at the end has little left to do */
+        sync_file_range(o->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
     return NB_OK;
 }
 

@@ -30,7 +30,7 @@ void nb_map_close(nb_map *m); /* a zeroed or closed map is fine */
 /* Has the file still the size and time it had when it was mapped? NB_EREAD "io.changed" if not. Thread safe. */
 nb_status nb_map_still(const nb_map *m, nb_err *err);
 
-/* Tell the system that bytes [off, off+n) will not be read again (drops page cache residency of this mapping). */
+/* Bytes [off, off+n) will not be read again: they no longer count as memory of this process. The page cache keeps them. */
 void nb_map_drop(const nb_map *m, uint64_t off, uint64_t n);
 
 /* Ask the system to read these bytes of a mapping soon, in the background. Any readable memory; a hint that cannot fail. */

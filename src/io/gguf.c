@@ -507,7 +507,7 @@ static nb_status gguf_read(nb_store *base, const nb_tensor *t, uint64_t begin, u
     return NB_OK;
 }
 
-static void gguf_drop(nb_store *base, const nb_tensor *t)
+static void gguf_drop(const nb_store *base, const nb_tensor *t)
 {
     const gguf_store *s = (const gguf_store *)base;
 

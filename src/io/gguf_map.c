@@ -159,7 +159,7 @@ static nb_status hf_read(nb_store *base, const nb_tensor *t, uint64_t begin, uin
     return NB_OK;
 }
 
-static void hf_drop(nb_store *base, const nb_tensor *t)
+static void hf_drop(const nb_store *base, const nb_tensor *t)
 {
     const hf_store *s = (const hf_store *)base;
 

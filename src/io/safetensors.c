@@ -45,9 +45,9 @@ static void st_close(nb_store *base)
     nb_free(s);
 }
 
-static void st_drop(nb_store *base, const nb_tensor *t)
+static void st_drop(const nb_store *base, const nb_tensor *t)
 {
-    st_store *s = (st_store *)base;
+    const st_store *s = (const st_store *)base;
 
     if (t->n_bytes > 0)
         nb_map_drop(&s->map, (uint64_t)(t->data - s->map.base), t->n_bytes);

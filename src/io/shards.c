@@ -42,9 +42,9 @@ static void shards_close(nb_store *base)
     nb_free(s);
 }
 
-static void shards_drop(nb_store *base, const nb_tensor *t)
+static void shards_drop(const nb_store *base, const nb_tensor *t)
 {
-    nb_store_drop(((shards_store *)base)->shards[t->index].store, t);
+    nb_store_drop(((const shards_store *)base)->shards[t->index].store, t);
 }
 
 static nb_status shards_still(nb_store *base, nb_err *err)

@@ -54,7 +54,7 @@ static void torch_close(nb_store *base)
     nb_free(s);
 }
 
-static void torch_drop(nb_store *base, const nb_tensor *t)
+static void torch_drop(const nb_store *base, const nb_tensor *t)
 {
     const torch_store *s = (const torch_store *)base;
 

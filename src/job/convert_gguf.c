@@ -69,7 +69,7 @@ static uint64_t not_f16(const nb_qlin *q)
 static nb_status unpack(const job *j, size_t c, nb_qlin *q, nb_err *err)
 {
     const size_t n0 = c * nb_relay_rows(j->lin);
-    const nb_status rc = nb_relay_stripe(q, j->lin, n0, err);
+    const nb_status rc = nb_relay_stripe(q, j->lin, n0, true, err);
 
     return rc == NB_OK ? j->lin->format->unpack(j->lin, n0, q, err) : rc;
 }

@@ -34,7 +34,7 @@ nb_status nb_conv_gguf(const char *in, const char *out, const nb_convert_opts *o
 
 /* fingerprint.c: 64-bit sums that do not depend on how the rows or bytes were cut, for comparing what was written with what was
  * meant. They find accidents, not forgeries. */
-uint64_t nb_print_rows(const nb_qlin *q, size_t n0);           /* codes, zeros, scales; adds up over stripes; g_idx with output 0 */
+uint64_t nb_print_rows(const nb_qlin *q, size_t n0);           /* codes if any, zeros, scales; adds up over stripes; g_idx with output 0 */
 uint64_t nb_print_bytes(const void *p, size_t n, uint64_t at); /* adds up over pieces; `at`: index of the piece */
 
 #endif

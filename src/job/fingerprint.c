@@ -38,7 +38,7 @@ uint64_t nb_print_rows(const nb_qlin *q, size_t n0)
     uint64_t sum = 0;
 
     for (size_t o = 0; o < q->n; o++) {
-        uint64_t h = hash(q->codes + o * q->k, q->k, n0 + o);
+        uint64_t h = q->codes ? hash(q->codes + o * q->k, q->k, n0 + o) : n0 + o;
         h = fold(h, hash(q->zeros + o * gn, gn, 1));
         sum += fold(h, hash(q->scales + o * gn, gn * sizeof *q->scales, 2));
     }

@@ -10,7 +10,7 @@
 #include "quant/convention.h"
 
 /* Shapes do not tell stream from planar 3-bit words, nor how zero points were stored unless their values do. */
-static nb_status trust(const nb_scan *scan, nb_err *err)
+static nb_status trust(const nb_store *s, const nb_scan *scan, nb_err *err)
 {
     nb_zero_verdict v = { .reading = -1 };
     nb_status rc = NB_OK;
@@ -18,7 +18,7 @@ static nb_status trust(const nb_scan *scan, nb_err *err)
     if (!scan->format || strcmp(scan->format->method, "gptq") != 0)
         return NB_OK;
     if (scan->spec.bits != 3)
-        rc = nb_zero_convention(scan->linears, scan->n_linears, &v, err);
+        rc = nb_zero_convention(s, scan->linears, scan->n_linears, &v, err);
     if (rc == NB_OK && v.reading < 0)
         rc = nb_rule_hit(NULL, err, "CFG-001", NULL, NULL,
                          "Found packed GPTQ tensors but no quantization_config or quantize_config.json, and their values do not tell how "
@@ -64,7 +64,7 @@ nb_status nb_infer_scan(const nb_store *s, const nb_qhint *hint, nb_json **own, 
             err, NB_EUNSUPPORTED, "conv.dense", "",
             "these tensors are dense: nothing here is packed, and --format, --bits and --group-size say how packed tensors are read");
     if (rc == NB_OK && *own && !(hint && hint->format))
-        rc = trust(scan, err);
+        rc = trust(s, scan, err);
     if (rc != NB_OK) {
         nb_scan_clear(scan);
         nb_json_free(*own);

@@ -1,5 +1,6 @@
 /* relayout.c - convert to a layout: for every linear, stripe by stripe, from.unpack -> hub -> to.pack -> sink. Stripes go over the
- * pool; a stripe's bytes depend on nothing but the input. One linear is in memory at a time. */
+ * pool; a stripe's bytes depend on nothing but the input. One linear is in memory at a time, and where its codes go as words
+ * (relayout_words.c) only its zero points and scales. */
 #include "job/relayout.h"
 
 #include <inttypes.h>
@@ -32,17 +33,21 @@ static size_t n_stripes(const nb_linear *lin)
     return (lin->n + nb_relay_rows(lin) - 1) / nb_relay_rows(lin);
 }
 
-nb_status nb_relay_stripe(nb_qlin *q, const nb_linear *lin, size_t n0, nb_err *err)
+nb_status nb_relay_stripe(nb_qlin *q, const nb_linear *lin, size_t n0, bool with_codes, nb_err *err)
 {
-    const size_t rows = nb_relay_rows(lin);
+    const size_t rows = nb_relay_rows(lin), n = lin->n - n0 < rows ? lin->n - n0 : rows;
 
-    return nb_qlin_init(q, lin->n - n0 < rows ? lin->n - n0 : rows, lin->k, lin->g, lin->spec.bits, err);
+    return with_codes ? nb_qlin_init(q, n, lin->k, lin->g, lin->spec.bits, err)
+                      : nb_qlin_init_grid(q, n, lin->k, lin->g, lin->spec.bits, err);
 }
 
 static nb_status declare_linear(nb_relay *j, nb_relay_item *it, nb_err *err)
 {
     nb_status rc = NB_OK;
 
+    it->words = nb_relay_words(j, it->lin);
+    if (it->words && j->tile_cap < nb_relay_tile_bytes(j, it->lin))
+        j->tile_cap = nb_relay_tile_bytes(j, it->lin);
     for (size_t p = 0; p < NB_MAX_PARTS && rc == NB_OK; p++) {
         uint64_t shape[4], count;
         unsigned rank;
@@ -61,7 +66,7 @@ static nb_status declare_linear(nb_relay *j, nb_relay_item *it, nb_err *err)
             return NB_EUNSUPPORTED;
         }
         rc = nb_sink_declare(j->sink, it->names[p], t, rank, shape, err);
-        if (it->bytes[p] > j->part_cap[p])
+        if (it->bytes[p] > j->part_cap[p] && !(it->words && p == 0))
             j->part_cap[p] = it->bytes[p];
     }
     return rc;
@@ -78,6 +83,8 @@ static nb_status declare_all(nb_relay *j, nb_outdir *out, nb_err *err)
     for (size_t p = 0; p < NB_MAX_PARTS && rc == NB_OK; p++)
         if (j->part_cap[p] && !(j->part[p] = nb_alloc((size_t)j->part_cap[p])))
             rc = nb_enomem(err, "a packed linear");
+    if (rc == NB_OK && j->tile_cap && !(j->tiles = nb_alloc_array(2 * (size_t)nb_pool_threads(j->o->pool), j->tile_cap)))
+        rc = nb_enomem(err, "tiles of packed codes");
     return rc == NB_OK ? nb_sink_begin(j->sink, err) : rc;
 }
 
@@ -146,7 +153,7 @@ static void stripes(void *ctx, size_t begin, size_t end, int thread)
         const size_t n0 = c * nb_relay_rows(lin);
         nb_qlin q = { 0 };
         nb_err e = { 0 };
-        nb_status rc = nb_relay_stripe(&q, lin, n0, &e);
+        nb_status rc = nb_relay_stripe(&q, lin, n0, !j->now->words, &e);
         if (rc == NB_OK)
             rc = stripe(j, n0, &q, &e);
         nb_qlin_clear(&q);
@@ -155,21 +162,38 @@ static void stripes(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Pieces of the packed parts, one part after the other. */
+static void add_print(nb_relay *j, uint64_t print)
+{
+    pthread_mutex_lock(&j->lock);
+    j->now->print += print;
+    pthread_mutex_unlock(&j->lock);
+}
+
+static size_t n_pieces(const nb_relay *j, size_t p)
+{
+    if (p == 0 && j->now->words)
+        return nb_relay_tiles(j, j->now->lin);
+    return (size_t)((j->now->bytes[p] + PIECE - 1) / PIECE);
+}
+
+/* Pieces of the packed parts, one part after the other. Codes that are moved as words are made here. */
 static void write_pieces(void *ctx, size_t begin, size_t end, int thread)
 {
     nb_relay *j = ctx;
 
-    (void)thread;
     for (size_t c = begin; c < end; c++) {
+        const nb_relay_item *it = j->now;
         size_t p = 0, at = c;
-        uint64_t off, n;
         nb_err e = { 0 };
-        while (at >= (j->now->bytes[p] + PIECE - 1) / PIECE)
-            at -= (size_t)((j->now->bytes[p++] + PIECE - 1) / PIECE);
-        off = (uint64_t)at * PIECE;
-        n = j->now->bytes[p] - off < PIECE ? j->now->bytes[p] - off : PIECE;
-        if (nb_sink_write(j->sink, j->now->names[p], off, (const char *)j->part[p] + off, n, &e) != NB_OK)
+        while (at >= n_pieces(j, p))
+            at -= n_pieces(j, p++);
+        if (p == 0 && it->words) {
+            add_print(j, nb_relay_tile(j, it->lin, at, thread, it->names[0], &e));
+        } else {
+            const uint64_t off = (uint64_t)at * PIECE, n = it->bytes[p] - off < PIECE ? it->bytes[p] - off : PIECE;
+            nb_sink_write(j->sink, it->names[p], off, (const char *)j->part[p] + off, n, &e);
+        }
+        if (e.code != NB_OK)
             job_fail(j, &e, c);
     }
 }
@@ -182,8 +206,8 @@ static nb_status write_linear(nb_relay *j, nb_relay_item *it)
 
     memcpy(all, j->part, sizeof all);
     for (size_t p = 0; p < NB_MAX_PARTS; p++) {
-        if (!it->names[p])
-            j->part[p] = NULL; /* not stored for this linear */
+        if (!it->names[p] || (p == 0 && it->words))
+            j->part[p] = NULL; /* not stored for this linear, or not here */
         else
             memset(j->part[p], 0, (size_t)it->bytes[p]);
     }
@@ -199,7 +223,7 @@ static nb_status write_linear(nb_relay *j, nb_relay_item *it)
     if (rc == NB_OK) {
         size_t n = 0;
         for (size_t p = 0; p < NB_MAX_PARTS; p++)
-            n += (size_t)((it->bytes[p] + PIECE - 1) / PIECE);
+            n += n_pieces(j, p);
         nb_parallel_for(j->o->pool, n, 1, write_pieces, j);
         rc = j->err_at == SIZE_MAX ? NB_OK : j->err->code;
     }
@@ -236,9 +260,7 @@ static void copy_pieces(void *ctx, size_t begin, size_t end, int thread)
         if (nb_sink_write(j->sink, v.name, c * PIECE, v.data, v.n_bytes, &e) != NB_OK)
             job_fail(j, &e, c);
         nb_store_drop(j->in.store, &v);
-        pthread_mutex_lock(&j->lock);
-        j->now->print += print;
-        pthread_mutex_unlock(&j->lock);
+        add_print(j, print);
     }
 }
 
@@ -294,7 +316,7 @@ static void check_stripes(void *ctx, size_t begin, size_t end, int thread)
         nb_qlin q = { 0 };
         nb_err e = { 0 };
         uint64_t print = 0;
-        nb_status rc = nb_relay_stripe(&q, lin, n0, &e);
+        nb_status rc = nb_relay_stripe(&q, lin, n0, !j->now->words, &e);
         if (rc == NB_OK)
             rc = lin->format->unpack(lin, n0, &q, &e);
         if (rc == NB_OK)
@@ -302,10 +324,16 @@ static void check_stripes(void *ctx, size_t begin, size_t end, int thread)
         nb_qlin_clear(&q);
         if (rc != NB_OK)
             job_fail(j, &e, c);
-        pthread_mutex_lock(&j->lock);
-        j->now->print += print;
-        pthread_mutex_unlock(&j->lock);
+        add_print(j, print);
     }
+}
+
+static void check_tiles(void *ctx, size_t begin, size_t end, int thread)
+{
+    nb_relay *j = ctx;
+
+    for (size_t c = begin; c < end; c++)
+        add_print(j, nb_relay_tile(j, j->now->lin, c, thread, NULL, NULL));
 }
 
 static void check_pieces(void *ctx, size_t begin, size_t end, int thread)
@@ -317,9 +345,7 @@ static void check_pieces(void *ctx, size_t begin, size_t end, int thread)
         const nb_tensor v = piece_of(j->now->plain, c);
         const uint64_t print = nb_print_bytes(v.data, (size_t)v.n_bytes, c);
         nb_store_drop(j->in.store, &v);
-        pthread_mutex_lock(&j->lock);
-        j->now->print += print;
-        pthread_mutex_unlock(&j->lock);
+        add_print(j, print);
     }
 }
 
@@ -342,6 +368,11 @@ static nb_status check_item(nb_relay *j, nb_relay_item *it)
         back.lin = nb_scan_find(&j->in.scan, was->prefix);
         if (!back.lin || back.lin->n != was->n || back.lin->k != was->k || back.lin->g != was->g || back.lin->spec.bits != was->spec.bits)
             return differs(j, was->prefix, "the linear that was written has other sizes");
+        back.words = it->words;
+        if (it->words && !nb_relay_words(j, back.lin))
+            return differs(j, was->prefix, "the linear that was written has another layout");
+        if (it->words)
+            nb_parallel_for(j->o->pool, nb_relay_tiles(j, back.lin), 1, check_tiles, j);
         nb_parallel_for(j->o->pool, n_stripes(back.lin), 1, check_stripes, j);
         for (size_t p = 0; p < NB_MAX_PARTS; p++)
             if (back.lin->parts[p])
@@ -362,9 +393,11 @@ static nb_status check_item(nb_relay *j, nb_relay_item *it)
 
 static nb_status verify(nb_relay *j, const nb_outdir *out)
 {
-    nb_relay v = { .o = j->o, .items = j->items, .n_items = j->n_items, .err = j->err, .sum = j->sum };
+    nb_relay v = { .o = j->o, .to = j->to, .items = j->items, .n_items = j->n_items, .err = j->err, .sum = j->sum };
     nb_status rc;
 
+    v.tiles = j->tiles;
+    v.tile_cap = j->tile_cap;
     if (pthread_mutex_init(&v.lock, NULL) != 0)
         return nb_enomem(j->err, "a lock");
     rc = nb_conv_open(nb_outdir_path(out), NULL, &v.in, j->err);
@@ -430,6 +463,7 @@ nb_status nb_conv_relayout(const char *in, const char *out, const nb_convert_opt
         nb_outdir_abort(dir);
     for (size_t p = 0; p < NB_MAX_PARTS; p++)
         nb_free(j.part[p]);
+    nb_free(j.tiles);
     nb_conv_close(&j.in);
     nb_arena_clear(&j.arena);
     pthread_mutex_destroy(&j.lock);

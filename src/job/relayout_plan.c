@@ -32,7 +32,7 @@ static nb_status is_symmetric(const nb_linear *lin, bool *out, nb_err *err)
     *out = true;
     for (size_t n0 = 0; n0 < lin->n && *out && rc == NB_OK; n0 += nb_relay_rows(lin)) {
         nb_qlin q = { 0 };
-        rc = nb_relay_stripe(&q, lin, n0, err);
+        rc = nb_relay_stripe(&q, lin, n0, lin->format->words == NB_WORDS_NONE, err);
         if (rc == NB_OK)
             rc = lin->format->unpack(lin, n0, &q, err);
         for (size_t i = 0; rc == NB_OK && i < q.n * q.n_groups; i++)

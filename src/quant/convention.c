@@ -148,6 +148,14 @@ static int decide(const nb_zero_test *t, bool three, double *mean)
     return best ? NB_ZEROS_FIELD : NB_ZEROS_TRUE;
 }
 
+/* A few outputs of a linear may lie in all of its pages. */
+static void drop(const nb_store *s, const nb_linear *lin)
+{
+    for (size_t p = 0; p < NB_MAX_PARTS; p++)
+        if (lin->parts[p])
+            nb_store_drop(s, lin->parts[p]);
+}
+
 /* Every linear, or SAMPLES of them spread over the model, of the rows gptq and gptq_v2 with tensors that can be read. */
 static size_t choose(const nb_linear *linears, size_t n, const nb_linear *out[SAMPLES])
 {
@@ -164,7 +172,7 @@ static size_t choose(const nb_linear *linears, size_t n, const nb_linear *out[SA
     return got;
 }
 
-nb_status nb_zero_convention(const nb_linear *linears, size_t n, nb_zero_verdict *out, nb_err *err)
+nb_status nb_zero_convention(const nb_store *s, const nb_linear *linears, size_t n, nb_zero_verdict *out, nb_err *err)
 {
     static const int readings[3] = { NB_ZEROS_TRUE, NB_ZEROS_FIELD, NB_ZEROS_LEGACY3 };
     const nb_linear *some[SAMPLES];
@@ -188,6 +196,7 @@ nb_status nb_zero_convention(const nb_linear *linears, size_t n, nb_zero_verdict
         three = three && some[i]->spec.bits == 3;
         if (some[i]->spec.bits <= 4) { /* noise grows with the range of the codes */
             const nb_status rc = test_linear(some[i], &t, err);
+            drop(s, some[i]);
             if (rc != NB_OK)
                 return rc;
         }
@@ -360,7 +369,7 @@ nb_status nb_order_add(const nb_linear *lin, nb_order_test *t, nb_err *err)
     return rc;
 }
 
-nb_status nb_order_sample(const nb_linear *linears, size_t n, const nb_linear **first, nb_order_test *t, nb_err *err)
+nb_status nb_order_sample(const nb_store *s, const nb_linear *linears, size_t n, const nb_linear **first, nb_order_test *t, nb_err *err)
 {
     const size_t step = n > ORDER_SAMPLES ? n / ORDER_SAMPLES : 1;
     nb_status rc = NB_OK;
@@ -375,6 +384,7 @@ nb_status nb_order_sample(const nb_linear *linears, size_t n, const nb_linear **
             continue;
         *first = *first ? *first : lin;
         rc = nb_order_add(lin, t, err);
+        drop(s, lin);
     }
     return rc;
 }

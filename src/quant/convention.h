@@ -11,8 +11,8 @@ typedef struct nb_zero_verdict {
 } nb_zero_verdict;
 
 /* Look at a few of the linears of the rows gptq and gptq_v2. Constant words decide symmetric models, the mean offset the others.
- * Reads a few stripes. NB_ENOMEM, or what unpack() says. */
-nb_status nb_zero_convention(const nb_linear *linears, size_t n, nb_zero_verdict *out, nb_err *err);
+ * Reads a few stripes of s and drops their pages. NB_ENOMEM, or what unpack() says. */
+nb_status nb_zero_convention(const nb_store *s, const nb_linear *linears, size_t n, nb_zero_verdict *out, nb_err *err);
 
 /* Stored fields of a v1 linear that are all ones: zero points of 0 from which 1 was subtracted; and of these the ones whose higher
  * fields in the word are all ones too, which is how AutoGPTQ overwrote them (formats 3.10, 8.5). 0 for other linears. */
@@ -37,7 +37,7 @@ const uint8_t *nb_order_other(const nb_linear *lin, size_t *period);
 /* Add one linear: at most 256 of its outputs. */
 nb_status nb_order_add(const nb_linear *lin, nb_order_test *t, nb_err *err);
 /* Add a sample of a model's linears, all of the layout and width of the first: *first, or NULL when none can be tested. */
-nb_status nb_order_sample(const nb_linear *linears, size_t n, const nb_linear **first, nb_order_test *t, nb_err *err);
+nb_status nb_order_sample(const nb_store *s, const nb_linear *linears, size_t n, const nb_linear **first, nb_order_test *t, nb_err *err);
 
 /* What the sums prove (formats 8): nothing is decided below the bounds given there. */
 typedef struct nb_order_verdict {

@@ -281,7 +281,8 @@ static nb_status unpack(const nb_linear *lin, size_t n0, nb_qlin *q, nb_err *err
 
     if (rc != NB_OK)
         return rc;
-    unpack_part(lin->parts[P_QWEIGHT], bits, n0, q->n, q->codes);
+    if (q->codes)
+        unpack_part(lin->parts[P_QWEIGHT], bits, n0, q->n, q->codes);
     if (lin->parts[P_QZEROS])
         unpack_part(lin->parts[P_QZEROS], bits, n0, q->n, q->zeros);
     else
@@ -349,14 +350,15 @@ static nb_status pack(const nb_qlin *q, size_t n0, size_t n, void *const out[NB_
 {
     const unsigned unit = q->bits == 4 ? PER_WORD : 32;
     nb_status rc = nb_awq_check_pack(q, n0, n, q->bits, err);
-    uint8_t seen;
+    uint8_t seen = 0;
 
     if (rc != NB_OK)
         return rc;
     if (n % unit || n0 % PER_WORD || q->n % PER_WORD)
         return nb_fail(err, NB_EFORMAT, "qt.shape", "SHP-003",
                        "%zu outputs cannot fill whole 32-bit words at %u bits (needs a multiple of %u).", n, q->bits, unit);
-    seen = pack_part(q->codes, q->k, q->bits, n, n0, q->n, out[P_QWEIGHT]);
+    if (q->codes)
+        seen = pack_part(q->codes, q->k, q->bits, n, n0, q->n, out[P_QWEIGHT]);
     seen |= pack_part(q->zeros, q->n_groups, q->bits, n, n0, q->n, out[P_QZEROS]);
     if (seen >> q->bits)
         return nb_fail(err, NB_EARG, "arg.codes", "", "codes or zero points above %u do not fit %u bits", (1u << q->bits) - 1, q->bits);
@@ -373,6 +375,7 @@ const nb_format nb_fmt_awq_gemm = {
     .method = "awq",
     .version = "gemm",
     .stripe = PER_WORD,
+    .words = NB_WORDS_AWQ,
     .parts = { [P_QWEIGHT] = { "qweight", NB_DT_I32, "k n*b/32", false, NB_PART_CODES, NB_STORE_ALWAYS },
                /* absent only when symmetric: every zero point is the middle code */
                [P_QZEROS] = { "qzeros", NB_DT_I32, "k/g n*b/32", true, NB_PART_ZEROS, NB_STORE_ALWAYS },

@@ -77,7 +77,8 @@ static nb_status unpack(const nb_linear *lin, size_t n0, nb_qlin *q, nb_err *err
     if (rc != NB_OK)
         return rc;
     for (size_t o = 0; o < q->n; o++) {
-        nb_unpack_codes(NB_PACK_STREAM, 4, w->data + (n0 + o) * (size_t)w->shape[1] * 4, 0, q->k, q->codes + o * q->k);
+        if (q->codes)
+            nb_unpack_codes(NB_PACK_STREAM, 4, w->data + (n0 + o) * (size_t)w->shape[1] * 4, 0, q->k, q->codes + o * q->k);
         nb_unpack_codes(NB_PACK_STREAM, 4, z->data + (n0 + o) * (size_t)z->shape[1] * 4, 0, q->n_groups, q->zeros + o * q->n_groups);
     }
     q->bits = 4;
@@ -115,7 +116,7 @@ static nb_status pack(const nb_qlin *q, size_t n0, size_t n, void *const out[NB_
                        "awq-gemv needs outputs %% 8 = 0 and inputs %% 32 = 0, got %zu\xc3\x97%zu.", q->k, n);
     if (width == 0)
         return nb_fail(err, NB_EUNSUPPORTED, "conv.shape", "CNV-050", "awq-gemv has no group size %zu (16, 32, 64, 128 and above).", q->g);
-    for (size_t i = 0; i < q->n * q->k; i++)
+    for (size_t i = 0; q->codes && i < q->n * q->k; i++)
         seen |= q->codes[i];
     for (size_t i = 0; i < q->n * q->n_groups; i++)
         seen |= q->zeros[i];
@@ -123,7 +124,8 @@ static nb_status pack(const nb_qlin *q, size_t n0, size_t n, void *const out[NB_
         return nb_fail(err, NB_EARG, "arg.codes", "", "codes or zero points above 15 do not fit 4 bits");
     for (size_t o = 0; o < q->n; o++) {
         unsigned char *zrow = (unsigned char *)out[P_QZEROS] + (n0 + o) * width * 4;
-        nb_pack_codes(NB_PACK_STREAM, 4, q->codes + o * q->k, q->k, (unsigned char *)out[P_QWEIGHT] + (n0 + o) * (q->k / 2));
+        if (q->codes)
+            nb_pack_codes(NB_PACK_STREAM, 4, q->codes + o * q->k, q->k, (unsigned char *)out[P_QWEIGHT] + (n0 + o) * (q->k / 2));
         memset(zrow, 0, width * 4);
         nb_pack_codes(NB_PACK_STREAM, 4, q->zeros + o * q->n_groups, q->n_groups, zrow);
         memset((unsigned char *)out[P_SCALES] + (n0 + o) * 8 * width * item, 0, 8 * width * item);
@@ -141,6 +143,7 @@ const nb_format nb_fmt_awq_gemv = {
     .method = "awq",
     .version = "gemv",
     .stripe = 8,
+    .words = NB_WORDS_BY_OUTPUT,
     .parts = { [P_QWEIGHT] = { "qweight", NB_DT_I32, "n k/8", false, NB_PART_CODES, NB_STORE_ALWAYS },
                [P_QZEROS] = { "qzeros", NB_DT_I32, "n z", false, NB_PART_ZEROS, NB_STORE_ALWAYS },
                [P_SCALES] = { "scales", NB_DT_NONE, "n 8*z", false, NB_PART_SCALES, NB_STORE_ALWAYS } },

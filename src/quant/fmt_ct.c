@@ -219,7 +219,7 @@ static nb_status unpack(const nb_linear *lin, size_t n0, nb_qlin *q, nb_err *err
 
     if (rc != NB_OK)
         return rc;
-    for (size_t o = 0; o < q->n; o++)
+    for (size_t o = 0; q->codes && o < q->n; o++)
         nb_unpack_codes(packing(lin), lin->spec.bits, t->data + (n0 + o) * row_bytes, 0, lin->k, q->codes + o * lin->k);
     if (!lin->parts[P_ZERO])
         memset(q->zeros, 1 << (lin->spec.bits - 1), q->n * q->n_groups);
@@ -278,9 +278,9 @@ static nb_status pack(const nb_qlin *q, size_t n0, size_t n, void *const out[NB_
         return nb_fail(err, NB_EFORMAT, "cfg.group_size", "SHP-004", "%zu inputs are not a multiple of group size %zu.", q->k, q->g);
     if (q->g_idx && !out[P_G_IDX])
         return nb_fail(err, NB_EARG, "arg.desc_act", "", "a reordered g_idx needs weight_g_idx");
-    for (size_t i = 0; i < q->n * q->k; i++)
+    for (size_t i = 0; q->codes && i < q->n * q->k; i++)
         seen |= q->codes[i];
-    for (size_t o = 0; o < q->n; o++)
+    for (size_t o = 0; q->codes && o < q->n; o++)
         nb_pack_codes(NB_PACK_STREAM, q->bits, q->codes + o * q->k, q->k, (unsigned char *)out[P_PACKED] + (n0 + o) * row_bytes);
     for (size_t i = 0; i < q->n * q->n_groups; i++)
         n_off += q->zeros[i] != half;
@@ -403,6 +403,7 @@ const nb_format nb_fmt_ct = {
     .method = "compressed-tensors",
     .version = "pack-quantized",
     .stripe = BLOCK,
+    .words = NB_WORDS_BY_OUTPUT,
     .parts = { [P_PACKED] = { "weight_packed", NB_DT_I32, "n k*b/32", false, NB_PART_CODES, NB_STORE_ALWAYS },
                [P_SCALE] = { "weight_scale", NB_DT_NONE, "n k/g", false, NB_PART_SCALES, NB_STORE_ALWAYS },
                [P_ZERO] = { "weight_zero_point", NB_DT_I32, "n*b/32 k/g", true, NB_PART_ZEROS, NB_STORE_ASYM },

@@ -207,7 +207,7 @@ static nb_status unpack(const nb_linear *lin, size_t n0, nb_qlin *q, nb_err *err
 
     if (rc != NB_OK)
         return rc;
-    for (size_t o = 0; o < q->n; o += COLS)
+    for (size_t o = 0; q->codes && o < q->n; o += COLS)
         unpack_columns(lin, n0 + o, q->n - o < COLS ? q->n - o : COLS, q->codes + o * lin->k);
     unpack_zeros(lin, n0, q);
     nb_get_scales(lin->parts[P_SCALES], n0, q);
@@ -316,7 +316,7 @@ static nb_status pack_as(const nb_format *f, const nb_qlin *q, size_t n0, size_t
         return nb_fail(err, NB_EFORMAT, "qt.shape", "SHP-009", "%zux%zu does not fill whole words at %u bits.", q->k, n, q->bits);
     if (q->k % q->g) /* most loaders reject a short last group (formats 3.10) */
         return nb_fail(err, NB_EFORMAT, "cfg.group_size", "SHP-004", "%zu inputs are not a multiple of group size %zu.", q->k, q->g);
-    for (size_t o = 0; o < q->n; o += COLS) {
+    for (size_t o = 0; q->codes && o < q->n; o += COLS) {
         const uint8_t *codes = q->codes + o * q->k;
         const size_t nc = q->n - o < COLS ? q->n - o : COLS;
         seen |= q->bits == 4 && nc == COLS ? pack_nibbles(q, codes, n0 + o, n, out[P_QWEIGHT])
@@ -469,6 +469,7 @@ const nb_format nb_fmt_gptq = {
     .method = "gptq",
     .version = "gptq",
     .stripe = BLOCK,
+    .words = NB_WORDS_BY_INPUT,
     .parts = GPTQ_PARTS,
     .match = match,
     .shape = shape,
@@ -484,6 +485,7 @@ const nb_format nb_fmt_gptq_v2 = {
     .method = "gptq",
     .version = "gptq_v2",
     .stripe = BLOCK,
+    .words = NB_WORDS_BY_INPUT,
     .parts = GPTQ_PARTS,
     .match = no_match,
     .shape = shape,
@@ -499,6 +501,7 @@ const nb_format nb_fmt_gptq_p = {
     .method = "gptq",
     .version = "gptq_p",
     .stripe = BLOCK,
+    .words = NB_WORDS_BY_INPUT,
     .parts = GPTQ_PARTS,
     .match = no_match,
     .shape = shape,

@@ -53,6 +53,14 @@ typedef struct nb_linear {
 typedef enum nb_part_role { NB_PART_OTHER, NB_PART_CODES, NB_PART_ZEROS, NB_PART_SCALES, NB_PART_G_IDX } nb_part_role;
 typedef enum nb_part_when { NB_STORE_ALWAYS, NB_STORE_ASYM, NB_STORE_ACT_ORDER } nb_part_when;
 
+/* How four-bit codes fill 32-bit words, where a word holds eight codes of an output (or AWQ's eight outputs) and no more: words.h. */
+typedef enum nb_words_kind {
+    NB_WORDS_NONE,
+    NB_WORDS_AWQ,      /* [k][n/8], eight outputs in the order of AWQ */
+    NB_WORDS_BY_INPUT, /* [k/8][n] */
+    NB_WORDS_BY_OUTPUT /* [n][k/8] */
+} nb_words_kind;
+
 typedef struct nb_part {
     const char *suffix; /* "qweight" */
     nb_dtype dtype;     /* NB_DT_NONE: F16, BF16 or F32 */
@@ -69,6 +77,7 @@ struct nb_format {
     const char *version; /* version / checkpoint_format        */
     size_t stripe;       /* outputs per stripe are a multiple of this */
     bool offsets;        /* zero points are stored as float offsets; unpack fills q->offsets */
+    nb_words_kind words; /* with a kind, parts[0] are the codes, and unpack and pack leave them out when q->codes is NULL */
     nb_part parts[NB_MAX_PARTS];
     /* Do these tensors have the shapes of this layout? Any bit width; broken shapes match nothing. */
     bool (*match)(const nb_evidence *e);

@@ -219,6 +219,9 @@ static nb_status add_linear(scan_job *j, const nb_tensor *anchor, const char *pr
             *j->err = local;
         return rc;
     }
+    for (size_t p = 0; p < NB_MAX_PARTS; p++) /* read whole; of a large model these are many */
+        if (lin.parts[p] && lin.format->parts[p].role == NB_PART_G_IDX)
+            nb_store_drop(j->store, lin.parts[p]);
     for (size_t p = 0; p < NB_MAX_PARTS; p++)
         if (lin.parts[p] && lin.parts[p]->dtype == NB_DT_U32 &&
             (rc = nb_rule_warn(j->report, "SHP-001", lin.parts[p]->file, lin.parts[p]->name, "%s is U32, expected I32.",
@@ -286,7 +289,7 @@ static nb_status settle_zeros(scan_job *j)
             said = m->linears[i].format;
     if (!said)
         return NB_OK;
-    if ((rc = nb_zero_convention(m->linears, m->n, &v, j->err)) != NB_OK)
+    if ((rc = nb_zero_convention(j->store, m->linears, m->n, &v, j->err)) != NB_OK)
         return rc;
     use = v.reading < 0 ? said : v.reading == NB_ZEROS_TRUE ? &nb_fmt_gptq_v2 : &nb_fmt_gptq;
     variant = v.reading == NB_ZEROS_LEGACY3 ? NB_ZEROS_LEGACY3 : declared_variant(j->cfg, use);

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-nb_status nb_qlin_init(nb_qlin *q, size_t n, size_t k, size_t g, unsigned bits, nb_err *err)
+static nb_status init(nb_qlin *q, size_t n, size_t k, size_t g, unsigned bits, bool with_codes, nb_err *err)
 {
     size_t codes, groups, scales;
 
@@ -20,14 +20,24 @@ nb_status nb_qlin_init(nb_qlin *q, size_t n, size_t k, size_t g, unsigned bits, 
     q->scale_dtype = NB_DT_F32;
     if (!nb_mul_size(n, k, &codes) || !nb_mul_size(n, q->n_groups, &groups) || !nb_mul_size(groups, sizeof(float), &scales))
         return nb_enomem(err, "a quantized linear");
-    q->codes = nb_alloc(codes);
+    q->codes = with_codes ? nb_alloc(codes) : NULL;
     q->zeros = nb_alloc(groups);
     q->scales = nb_alloc(scales);
-    if (!q->codes || !q->zeros || !q->scales) {
+    if ((with_codes && !q->codes) || !q->zeros || !q->scales) {
         nb_qlin_clear(q);
         return nb_enomem(err, "a quantized linear");
     }
     return NB_OK;
+}
+
+nb_status nb_qlin_init(nb_qlin *q, size_t n, size_t k, size_t g, unsigned bits, nb_err *err)
+{
+    return init(q, n, k, g, bits, true, err);
+}
+
+nb_status nb_qlin_init_grid(nb_qlin *q, size_t n, size_t k, size_t g, unsigned bits, nb_err *err)
+{
+    return init(q, n, k, g, bits, false, err);
 }
 
 nb_status nb_qlin_init_gidx(nb_qlin *q, nb_err *err)

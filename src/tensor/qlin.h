@@ -31,6 +31,8 @@ typedef struct nb_qlin {
 
 /* Allocate buffers for n rows of k inputs. The struct is the caller's and zeroed. g_idx and offsets are not allocated. */
 nb_status nb_qlin_init(nb_qlin *q, size_t n, size_t k, size_t g, unsigned bits, nb_err *err);
+/* The same without codes (NULL): zero points and scales alone. */
+nb_status nb_qlin_init_grid(nb_qlin *q, size_t n, size_t k, size_t g, unsigned bits, nb_err *err);
 /* Allocate g_idx[k] (zeroed). */
 nb_status nb_qlin_init_gidx(nb_qlin *q, nb_err *err);
 void nb_qlin_clear(nb_qlin *q); /* a zeroed one is fine */

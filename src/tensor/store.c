@@ -41,7 +41,7 @@ nb_status nb_store_read_f32(nb_store *s, const nb_tensor *t, uint64_t begin, uin
     return rc;
 }
 
-void nb_store_drop(nb_store *s, const nb_tensor *t)
+void nb_store_drop(const nb_store *s, const nb_tensor *t)
 {
     if (s->ops->drop)
         s->ops->drop(s, t);

@@ -20,7 +20,7 @@ typedef struct nb_store_ops {
     /* Copy the tensor's values, elements [begin, begin+n) in row-major order, as f32. May be NULL when data is plain. */
     nb_status (*read_f32)(nb_store *s, const nb_tensor *t, uint64_t begin, uint64_t n, float *out, nb_err *err);
     /* These bytes will not be read again. May be NULL. */
-    void (*drop)(nb_store *s, const nb_tensor *t);
+    void (*drop)(const nb_store *s, const nb_tensor *t);
     /* Check that mapped bytes are still there (file not shrunk): NB_EREAD otherwise. May be NULL. */
     nb_status (*still)(nb_store *s, nb_err *err);
 } nb_store_ops;
@@ -44,7 +44,7 @@ const nb_tensor *nb_store_find(const nb_store *s, const char *name);
 const nb_tensor *nb_store_findn(const nb_store *s, const char *name, size_t n);
 /* Elements as f32 (F16, BF16, F32, F64, GGUF blocks). NB_EUNSUPPORTED "dtype" for others; NB_EARG for a bad range. */
 nb_status nb_store_read_f32(nb_store *s, const nb_tensor *t, uint64_t begin, uint64_t n, float *out, nb_err *err);
-void nb_store_drop(nb_store *s, const nb_tensor *t);
+void nb_store_drop(const nb_store *s, const nb_tensor *t);
 nb_status nb_store_still(nb_store *s, nb_err *err);
 void nb_store_close(nb_store *s); /* NULL is fine */
 
