@@ -44,6 +44,25 @@ static inline void nb_put_le64(void *p, uint64_t v)
     nb_put_le32((unsigned char *)p + 4, (uint32_t)(v >> 32));
 }
 
+/* n numbers from unaligned bytes; a plain copy on machines that order bytes as files do. */
+static inline void nb_get_le16(uint16_t *out, const void *p, size_t n)
+{
+    memcpy(out, p, 2 * n);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    for (size_t i = 0; i < n; i++)
+        out[i] = nb_le16(&out[i]);
+#endif
+}
+
+static inline void nb_get_le32(uint32_t *out, const void *p, size_t n)
+{
+    memcpy(out, p, 4 * n);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    for (size_t i = 0; i < n; i++)
+        out[i] = nb_le32(&out[i]);
+#endif
+}
+
 static inline float nb_f32_from_bits(uint32_t u)
 {
     float f;

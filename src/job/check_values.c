@@ -7,11 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/bits.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "job/check_priv.h"
+#include "job/check_scan.h"
 #include "quant/convention.h"
+#include "quant/words.h"
 
 enum {
     PIECE_BYTES = 4 << 20,  /* of a plain or packed tensor */
@@ -19,205 +20,36 @@ enum {
     BATCH = 16              /* pieces between two progress reports */
 };
 
-/* PIECE_HUB: outputs of a linear, all its parts at once, through the layout's own unpack. The others are tensors as they lie;
- * the 4-bit AWQ GEMM layout is checked by those, which is faster. PIECE_BLOCKS: the values of GGUF blocks, as reading gives them. */
-typedef enum piece_kind { PIECE_PLAIN, PIECE_SCALES, PIECE_CODES, PIECE_ZEROS, PIECE_HUB, PIECE_BLOCKS } piece_kind;
-
-typedef struct piece {
-    piece_kind kind;
-    const nb_tensor *t;
-    const nb_linear *lin; /* NULL for plain */
-    nb_store *s;          /* PIECE_BLOCKS   */
-    uint64_t begin, end;  /* elements; PIECE_HUB: outputs */
-    /* results */
-    uint64_t n_bad, first_bad;            /* NaN, Inf                                   */
-    uint64_t n_zero, n_neg, n_sub, n_big; /* scales                                     */
-    bool row_zero;                        /* an output without any non-zero scale        */
-    bool no_memory;
-    uint32_t word;   /* first word                                  */
-    bool same;       /* all words equal `word`                      */
-    unsigned seen;   /* bit v: code v occurs                        */
-    uint64_t n_off;  /* zero points other than the middle           */
-    unsigned lo, hi; /* PIECE_HUB: least and greatest code         */
-    nb_err err;      /* PIECE_HUB, PIECE_BLOCKS: reading failed    */
-} piece;
-
-static bool not_finite16(uint16_t h, nb_dtype t)
-{
-    return t == NB_DT_F16 ? (h & 0x7c00u) == 0x7c00u : (h & 0x7f80u) == 0x7f80u;
-}
-
-static void scan_plain(piece *p)
-{
-    const unsigned char *at = p->t->data;
-
-    for (uint64_t i = p->begin; i < p->end; i++) {
-        bool bad;
-        if (p->t->dtype == NB_DT_F32)
-            bad = (nb_le32(at + 4 * i) & 0x7f800000u) == 0x7f800000u;
-        else if (p->t->dtype == NB_DT_F64)
-            bad = (nb_le64(at + 8 * i) & 0x7ff0000000000000u) == 0x7ff0000000000000u;
-        else
-            bad = not_finite16(nb_le16(at + 2 * i), p->t->dtype);
-        if (bad && p->n_bad++ == 0)
-            p->first_bad = i;
-    }
-}
-
-/* A whole scales tensor [groups][n]: one piece, since outputs must be seen over all groups. */
-static void scan_scales(piece *p)
-{
-    const size_t n = p->lin->n, gn = p->lin->k / p->lin->g, item = nb_dtype_info(p->t->dtype)->bits / 8;
-    uint8_t *alive = nb_calloc(n, 1);
-    float row[512];
-
-    if (!alive) {
-        p->no_memory = true;
-        return;
-    }
-    for (size_t g = 0; g < gn; g++)
-        for (size_t o = 0; o < n; o += NB_LEN(row)) {
-            const size_t w = n - o < NB_LEN(row) ? n - o : NB_LEN(row);
-            nb_to_f32(row, p->t->data + (g * n + o) * item, p->t->dtype, w);
-            for (size_t i = 0; i < w; i++) {
-                const float s = row[i];
-                if (!isfinite(s)) {
-                    if (p->n_bad++ == 0)
-                        p->first_bad = g * n + o + i;
-                    continue;
-                }
-                alive[o + i] |= s != 0;
-                p->n_zero += s == 0;
-                p->n_neg += s < 0;
-                p->n_sub += p->t->dtype == NB_DT_F16 && s != 0 && fabsf(s) < 6.103515625e-5f;
-                p->n_big += fabsf(s) * 15 > 65504;
-            }
-        }
-    for (size_t o = 0; o < n; o++)
-        p->row_zero = p->row_zero || !alive[o];
-    nb_free(alive);
-}
-
-static void scan_words(piece *p)
-{
-    const unsigned char *at = p->t->data;
-    unsigned seen = 0;
-    uint32_t diff = 0;
-
-    p->word = nb_le32(at + 4 * p->begin);
-    for (uint64_t i = p->begin; i < p->end; i++) {
-        const uint32_t w = nb_le32(at + 4 * i);
-        diff |= w ^ p->word;
-        if (p->kind == PIECE_ZEROS) {
-            if (w != 0x88888888u)
-                for (unsigned b = 0; b < 32; b += 4)
-                    p->n_off += (w >> b & 15) != 8;
-        } else if (seen != 0xffff) {
-            for (unsigned b = 0; b < 32; b += 4)
-                seen |= 1u << (w >> b & 15);
-        }
-    }
-    p->same = diff == 0;
-    p->seen = seen;
-}
-
-static void scan_hub(piece *p)
-{
-    const nb_linear *lin = p->lin;
-    const unsigned bits = lin->spec.bits, half = 1u << (bits - 1);
-    nb_qlin q = { 0 };
-
-    p->lo = 255;
-    if (nb_qlin_init(&q, (size_t)(p->end - p->begin), lin->k, lin->g, bits, &p->err) != NB_OK ||
-        lin->format->unpack(lin, (size_t)p->begin, &q, &p->err) != NB_OK) {
-        nb_qlin_clear(&q);
-        return;
-    }
-    for (size_t i = 0; i < q.n * q.k; i++) {
-        p->lo = q.codes[i] < p->lo ? q.codes[i] : p->lo;
-        p->hi = q.codes[i] > p->hi ? q.codes[i] : p->hi;
-    }
-    for (size_t o = 0; o < q.n; o++) {
-        bool alive = false;
-        for (size_t g = 0; g < q.n_groups; g++) {
-            const float s = q.scales[o * q.n_groups + g], off = q.offsets ? q.offsets[o * q.n_groups + g] : 0;
-            p->n_off += q.zeros[o * q.n_groups + g] != half;
-            if (!isfinite(s) || !isfinite(off)) {
-                if (p->n_bad++ == 0)
-                    p->first_bad = g * lin->n + p->begin + o;
-                continue;
-            }
-            alive = alive || s != 0;
-            p->n_zero += s == 0;
-            p->n_neg += s < 0;
-            p->n_sub += q.scale_dtype == NB_DT_F16 && s != 0 && fabsf(s) < 6.103515625e-5f;
-            p->n_big += fabsf(s) * (float)(2 * half - 1) > 65504;
-        }
-        p->row_zero = p->row_zero || !alive;
-    }
-    nb_qlin_clear(&q);
-}
-
-/* A value that is not finite comes from the scale of its block (hardening GG-24). */
-static void scan_blocks(piece *p)
-{
-    float v[4096];
-
-    for (uint64_t i = p->begin; i < p->end; i += NB_LEN(v)) {
-        const size_t n = p->end - i < NB_LEN(v) ? (size_t)(p->end - i) : NB_LEN(v);
-        if (nb_store_read_f32(p->s, p->t, i, n, v, &p->err) != NB_OK)
-            return;
-        for (size_t k = 0; k < n; k++)
-            if (!isfinite(v[k]) && p->n_bad++ == 0)
-                p->first_bad = i + k;
-    }
-}
-
 static void run_pieces(void *ctx, size_t begin, size_t end, int thread)
 {
-    piece *p = ctx;
+    nb_piece *p = ctx;
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        switch (p[i].kind) {
-        case PIECE_PLAIN:
-            scan_plain(&p[i]);
-            break;
-        case PIECE_SCALES:
-            scan_scales(&p[i]);
-            break;
-        case PIECE_HUB:
-            scan_hub(&p[i]);
-            break;
-        case PIECE_BLOCKS:
-            scan_blocks(&p[i]);
-            break;
-        default:
-            scan_words(&p[i]);
-        }
+        nb_piece_scan(&p[i]);
 }
 
 typedef struct pieces {
-    piece *p;
+    nb_piece *p;
     size_t n, cap;
     nb_err *err;
 } pieces;
 
-static nb_status add_piece(pieces *v, piece_kind kind, const nb_tensor *t, const nb_linear *lin, uint64_t begin, uint64_t end)
+static nb_status add_piece(pieces *v, nb_piece_kind kind, const nb_tensor *t, const nb_linear *lin, uint64_t begin, uint64_t end)
 {
     if (v->n == v->cap) {
         const size_t cap = v->cap ? 2 * v->cap : 256;
-        piece *p = cap > SIZE_MAX / sizeof *p ? NULL : nb_realloc(v->p, cap * sizeof *p);
+        nb_piece *p = cap > SIZE_MAX / sizeof *p ? NULL : nb_realloc(v->p, cap * sizeof *p);
         if (!p)
             return nb_enomem(v->err, "the pieces to check");
         v->p = p;
         v->cap = cap;
     }
-    v->p[v->n++] = (piece){ .kind = kind, .t = t, .lin = lin, .begin = begin, .end = end };
+    v->p[v->n++] = (nb_piece){ .kind = kind, .t = t, .lin = lin, .begin = begin, .end = end };
     return NB_OK;
 }
 
-static nb_status cut(pieces *v, piece_kind kind, const nb_tensor *t, const nb_linear *lin, bool whole)
+static nb_status cut(pieces *v, nb_piece_kind kind, const nb_tensor *t, const nb_linear *lin, bool whole)
 {
     const uint64_t item = nb_dtype_info(t->dtype)->bits / 8, n = t->n_bytes / item, step = PIECE_BYTES / item;
     nb_status rc = NB_OK;
@@ -229,14 +61,15 @@ static nb_status cut(pieces *v, piece_kind kind, const nb_tensor *t, const nb_li
     return rc;
 }
 
-/* Whole stripes of about PIECE_BYTES codes. */
+/* Whole stripes of about PIECE_BYTES codes, or zero points and scales. */
 static nb_status cut_hub(pieces *v, const nb_linear *lin)
 {
-    const size_t unit = lin->format->stripe, step = (PIECE_BYTES / lin->k / unit + 1) * unit;
-    nb_status rc = NB_OK;
+    const bool words = nb_words_fit(lin); /* codes can be seen where they lie; zero points and scales are few */
+    const size_t unit = lin->format->stripe, step = (PIECE_BYTES / (words ? 8 * lin->k / lin->g + 1 : lin->k) / unit + 1) * unit;
+    nb_status rc = words ? cut(v, NB_PIECE_CODES, lin->parts[0], lin, false) : NB_OK;
 
     for (size_t n0 = 0; rc == NB_OK && n0 < lin->n; n0 += step)
-        rc = add_piece(v, PIECE_HUB, lin->parts[0], lin, n0, lin->n - n0 < step ? lin->n : n0 + step);
+        rc = add_piece(v, words ? NB_PIECE_GRID : NB_PIECE_HUB, lin->parts[0], lin, n0, lin->n - n0 < step ? lin->n : n0 + step);
     return rc;
 }
 
@@ -248,7 +81,7 @@ static nb_status cut_blocks(pieces *v, nb_store *s, const nb_tensor *t)
     if (!nb_shape_count(t->shape, t->rank, &n))
         return NB_OK;
     for (uint64_t at = 0; rc == NB_OK && at < n; at += PIECE_VALUES) {
-        rc = add_piece(v, PIECE_BLOCKS, t, NULL, at, n - at < PIECE_VALUES ? n : at + PIECE_VALUES);
+        rc = add_piece(v, NB_PIECE_BLOCKS, t, NULL, at, n - at < PIECE_VALUES ? n : at + PIECE_VALUES);
         if (rc == NB_OK)
             v->p[v->n - 1].s = s;
     }
@@ -296,25 +129,25 @@ static nb_status cut_all(const nb_checker *c, pieces *v)
         if (lin && (strcmp(lin->format->name, "awq-gemm") != 0 || lin->spec.bits != 4) && is_part(lin, t))
             rc = t == lin->parts[0] ? cut_hub(v, lin) : NB_OK;
         else if (lin && t == lin->parts[0])
-            rc = cut(v, PIECE_CODES, t, lin, false);
+            rc = cut(v, NB_PIECE_CODES, t, lin, false);
         else if (lin && t == lin->parts[1])
-            rc = cut(v, PIECE_ZEROS, t, lin, false);
+            rc = cut(v, NB_PIECE_ZEROS, t, lin, false);
         else if (lin && t == lin->parts[2])
-            rc = cut(v, PIECE_SCALES, t, lin, true);
+            rc = cut(v, NB_PIECE_SCALES, t, lin, true);
         else if (is_float(t->dtype))
-            rc = cut(v, PIECE_PLAIN, t, lin, false);
+            rc = cut(v, NB_PIECE_PLAIN, t, lin, false);
     }
     nb_buf_clear(&name);
     return rc;
 }
 
 /* Add up the pieces of one tensor, [*i, ...) in v; *i moves behind them. */
-static piece sum_tensor(const pieces *v, size_t *i)
+static nb_piece sum_tensor(const pieces *v, size_t *i)
 {
-    piece s = v->p[(*i)++];
+    nb_piece s = v->p[(*i)++];
 
-    for (; *i < v->n && v->p[*i].t == s.t; ++*i) {
-        const piece *p = &v->p[*i];
+    for (; *i < v->n && v->p[*i].t == s.t && v->p[*i].kind == s.kind; ++*i) {
+        const nb_piece *p = &v->p[*i];
         if (!s.n_bad && p->n_bad)
             s.first_bad = p->first_bad;
         s.n_bad += p->n_bad;
@@ -359,10 +192,15 @@ static nb_status count_big(const nb_linear *lin, uint64_t *n_big, nb_err *err)
     return rc;
 }
 
-static nb_status judge_scales(nb_checker *c, const piece *p, nb_err *err)
+static bool is_hub(const nb_piece *p)
 {
-    const char *file = p->t->file, *name = p->kind == PIECE_HUB ? p->lin->prefix : p->t->name;
-    const uint64_t total = p->kind == PIECE_HUB ? p->end * (p->lin->k / p->lin->g + (p->lin->k % p->lin->g != 0)) : p->end;
+    return p->kind == NB_PIECE_HUB || p->kind == NB_PIECE_GRID;
+}
+
+static nb_status judge_scales(nb_checker *c, const nb_piece *p, nb_err *err)
+{
+    const char *file = p->t->file, *name = is_hub(p) ? p->lin->prefix : p->t->name;
+    const uint64_t total = is_hub(p) ? p->end * (p->lin->k / p->lin->g + (p->lin->k % p->lin->g != 0)) : p->end;
     const double percent = total ? 100.0 * (double)p->n_zero / (double)total : 0;
     uint64_t n_big;
     nb_status rc = NB_OK;
@@ -390,13 +228,13 @@ static nb_status judge_scales(nb_checker *c, const piece *p, nb_err *err)
     return rc;
 }
 
-static nb_status judge_codes(nb_checker *c, const piece *p, nb_err *err)
+static nb_status judge_codes(nb_checker *c, const nb_piece *p, nb_err *err)
 {
     unsigned lo = 0, hi = 15, bits = 1;
 
     if (p->same && p->end > 1)
         return nb_rule_hit(c->report, err, "VAL-008", p->t->file, p->t->name,
-                           "%s is constant (%08" PRIX32 "); the layer carries no weights.", "qweight", p->word);
+                           "%s is constant (%08" PRIX32 "); the layer carries no weights.", p->lin->format->parts[0].suffix, p->word);
     while (!(p->seen >> lo & 1))
         lo++;
     while (!(p->seen >> hi & 1))
@@ -406,10 +244,11 @@ static nb_status judge_codes(nb_checker *c, const piece *p, nb_err *err)
     while ((hi - lo) >> bits)
         bits++;
     return nb_rule_hit(c->report, err, "VAL-015", p->t->file, p->t->name,
-                       "Only codes %u..%u occur in qweight; it may hold %u-bit data or signed codes.", lo, hi, bits);
+                       "Only codes %u..%u occur in %s; it may hold %u-bit data or signed codes.", lo, hi, p->lin->format->parts[0].suffix,
+                       bits);
 }
 
-static nb_status judge_hub(nb_checker *c, const piece *p, nb_err *err)
+static nb_status judge_hub(nb_checker *c, const nb_piece *p, nb_err *err)
 {
     const nb_linear *lin = p->lin;
     const unsigned half = 1u << (lin->spec.bits - 1);
@@ -423,10 +262,10 @@ static nb_status judge_hub(nb_checker *c, const piece *p, nb_err *err)
         return nb_rule_report_err(c->report, &p->err);
     if ((rc = judge_scales(c, p, err)) != NB_OK)
         return rc;
-    if (p->lo == p->hi && lin->n * lin->k > 8)
+    if (p->kind == NB_PIECE_HUB && p->lo == p->hi && lin->n * lin->k > 8)
         return nb_rule_hit(c->report, err, "VAL-008", p->t->file, p->t->name, "%s is constant (%u); the layer carries no weights.",
                            lin->format->parts[0].suffix, p->lo);
-    if (lin->n * lin->k >= 512 && (p->hi < half || p->lo >= half)) {
+    if (p->kind == NB_PIECE_HUB && lin->n * lin->k >= 512 && (p->hi < half || p->lo >= half)) {
         while ((p->hi - p->lo) >> bits)
             bits++;
         rc = nb_rule_hit(c->report, err, "VAL-015", p->t->file, p->t->name,
@@ -444,7 +283,7 @@ static nb_status judge_hub(nb_checker *c, const piece *p, nb_err *err)
     return rc;
 }
 
-static nb_status judge_blocks(nb_checker *c, const piece *p, nb_err *err)
+static nb_status judge_blocks(nb_checker *c, const nb_piece *p, nb_err *err)
 {
     char name[NB_ESC_CAP];
 
@@ -461,7 +300,7 @@ static nb_status judge_blocks(nb_checker *c, const piece *p, nb_err *err)
                        "%" PRIu64 " values are NaN or infinite, the first at %" PRIu64 ": a block scale is.", p->n_bad, p->first_bad);
 }
 
-static nb_status judge_plain(nb_checker *c, const piece *p, nb_err *err)
+static nb_status judge_plain(nb_checker *c, const nb_piece *p, nb_err *err)
 {
     char name[NB_ESC_CAP];
 
@@ -513,19 +352,42 @@ static nb_status judge_wraps(nb_checker *c, nb_err *err)
 }
 
 /* Have the bytes of these pieces read while others are looked at. */
-static void want_pieces(const piece *p, size_t n)
+static void want_pieces(const nb_piece *p, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const size_t item = nb_dtype_info(p[i].t->dtype)->bits / 8;
-        if (p[i].kind == PIECE_HUB && p[i].begin == 0)
-            for (size_t k = 0; k < NB_MAX_PARTS; k++) {
+        if (is_hub(&p[i]) && p[i].begin == 0)
+            for (size_t k = p[i].kind == NB_PIECE_GRID; k < NB_MAX_PARTS; k++) {
                 const nb_tensor *t = p[i].lin->parts[k];
                 if (t)
                     nb_map_want(t->data, (size_t)t->n_bytes);
             }
-        else if (p[i].kind != PIECE_HUB && p[i].kind != PIECE_BLOCKS)
+        else if (!is_hub(&p[i]) && p[i].kind != NB_PIECE_BLOCKS)
             nb_map_want(p[i].t->data + p[i].begin * item, (size_t)(p[i].end - p[i].begin) * item);
     }
+}
+
+/* A piece was looked at: its pages are given back. Returns the bytes that are done with it; `last`: of its tensor. */
+static uint64_t let_go(const nb_store *s, const nb_piece *p, bool last)
+{
+    const size_t item = nb_dtype_info(p->t->dtype)->bits / 8;
+    nb_tensor part = *p->t;
+
+    if (p->kind == NB_PIECE_BLOCKS) {
+        if (last)
+            nb_store_drop(s, p->t);
+        return last ? p->t->n_bytes : 0;
+    }
+    if (is_hub(p)) {
+        for (size_t k = 0; k < NB_MAX_PARTS; k++)
+            if (p->lin->parts[k])
+                nb_store_drop(s, p->lin->parts[k]);
+        return last && p->kind == NB_PIECE_HUB ? p->t->n_bytes : 0;
+    }
+    part.data += p->begin * item;
+    part.n_bytes = (p->end - p->begin) * item;
+    nb_store_drop(s, &part);
+    return part.n_bytes;
 }
 
 static nb_status run_all(nb_checker *c, pieces *v, nb_err *err)
@@ -541,15 +403,8 @@ static nb_status run_all(nb_checker *c, pieces *v, nb_err *err)
         if (v->n - i > BATCH)
             want_pieces(v->p + i + BATCH, v->n - i - BATCH < BATCH ? v->n - i - BATCH : BATCH);
         nb_parallel_for(c->o->pool, n, 1, run_pieces, v->p + i);
-        for (size_t x = i; x < i + n; x++) {
-            const piece *p = &v->p[x];
-            if (p->kind == PIECE_HUB || p->kind == PIECE_BLOCKS) /* counted when the last one is done */
-                done += x + 1 == v->n || v->p[x + 1].t != p->t ? p->t->n_bytes : 0;
-            else
-                done += (p->end - p->begin) * (nb_dtype_info(p->t->dtype)->bits / 8);
-            if (x + 1 == v->n || v->p[x + 1].t != p->t)
-                nb_store_drop(c->store, p->t);
-        }
+        for (size_t x = i; x < i + n; x++)
+            done += let_go(c->store, &v->p[x], x + 1 == v->n || v->p[x + 1].t != v->p[x].t);
         nb_report_progress(
             c->o->host,
             &(nb_progress){
@@ -567,25 +422,26 @@ nb_status nb_check_values(nb_checker *c, nb_err *err)
     if (rc == NB_OK)
         rc = run_all(c, &v, err);
     for (size_t i = 0; rc == NB_OK && i < v.n;) {
-        const piece s = sum_tensor(&v, &i);
+        const nb_piece s = sum_tensor(&v, &i);
         switch (s.kind) {
-        case PIECE_PLAIN:
+        case NB_PIECE_PLAIN:
             rc = judge_plain(c, &s, err);
             break;
-        case PIECE_SCALES:
+        case NB_PIECE_SCALES:
             rc = judge_scales(c, &s, err);
             break;
-        case PIECE_CODES:
+        case NB_PIECE_CODES:
             rc = judge_codes(c, &s, err);
             break;
-        case PIECE_ZEROS:
+        case NB_PIECE_ZEROS:
             n_off += s.n_off;
             n_zeros += s.end * 8;
             break;
-        case PIECE_BLOCKS:
+        case NB_PIECE_BLOCKS:
             rc = judge_blocks(c, &s, err);
             break;
-        case PIECE_HUB:
+        case NB_PIECE_HUB:
+        case NB_PIECE_GRID:
             rc = judge_hub(c, &s, err);
             n_off += s.n_off;
             n_zeros += s.end * (s.lin->k / s.lin->g + (s.lin->k % s.lin->g != 0));
