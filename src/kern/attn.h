@@ -31,6 +31,8 @@ static inline size_t nb_att_first(const nb_attn *t, size_t i)
 {
     const size_t end = t->pos + i + 1;
 
+    if (t->chunk)
+        return (end - 1) / t->chunk * t->chunk;
     return t->window && end > t->window ? end - t->window : 0;
 }
 

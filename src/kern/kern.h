@@ -103,6 +103,7 @@ typedef struct nb_attn {
     size_t m, r, d;
     size_t pos;           /* token i sees keys 0 .. pos+i         */
     size_t window;        /* 0: all; W: keys > pos+i-W            */
+    size_t chunk;         /* 0: none; C: keys from the last multiple of C on */
     float scale, softcap; /* softcap 0: none                  */
     const float *sinks;   /* [r] or NULL                      */
     const uint32_t *pages;

@@ -1,4 +1,4 @@
-#include "model/arch.h"
+#include "model/arch_priv.h"
 
 #include <string.h>
 
@@ -609,21 +609,21 @@ const nb_arch *nb_arch_find(const char *type, const char *cls)
     for (size_t i = 0; type && i < NB_LEN(aliases); i++)
         if (strcmp(aliases[i].type, type) == 0)
             return nb_arch_find(aliases[i].row, NULL);
-    for (size_t i = 0; type && i < NB_LEN(archs); i++)
-        if (strcmp(archs[i].type, type) == 0)
-            return &archs[i];
-    for (size_t i = 0; cls && i < NB_LEN(archs); i++)
-        if (strcmp(archs[i].cls, cls) == 0)
-            return &archs[i];
+    for (size_t i = 0; type && i < nb_arch_count(); i++)
+        if (strcmp(nb_arch_at(i)->type, type) == 0)
+            return nb_arch_at(i);
+    for (size_t i = 0; cls && i < nb_arch_count(); i++)
+        if (strcmp(nb_arch_at(i)->cls, cls) == 0)
+            return nb_arch_at(i);
     return NULL;
 }
 
 size_t nb_arch_count(void)
 {
-    return NB_LEN(archs);
+    return NB_LEN(archs) + nb_n_archs_2026;
 }
 
 const nb_arch *nb_arch_at(size_t i)
 {
-    return &archs[i];
+    return i < NB_LEN(archs) ? &archs[i] : &nb_archs_2026[i - NB_LEN(archs)];
 }

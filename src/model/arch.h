@@ -233,7 +233,8 @@ typedef enum nb_quirk {
     NB_Q_FOUR_D = 1 << 23,        /* an MLP of 4 times hidden_size when no key says it        */
     NB_Q_ROPE_GIVEN = 1 << 24,    /* rotated only if rope_theta is given                      */
     NB_Q_LLAMA3_OR = 1 << 25,     /* llama3, or with YARN_OR yarn, when no key says how to rotate: rope_default */
-    NB_Q_YARN_OR = 1 << 26
+    NB_Q_YARN_OR = 1 << 26,
+    NB_Q_ROPE_BACK = 1 << 27 /* turned the other way */
 } nb_quirk;
 
 struct nb_config;

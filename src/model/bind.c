@@ -258,15 +258,20 @@ static nb_status find_vec(const nb_model *m, const char *name, size_t n, bool an
     return NB_OK;
 }
 
-nb_status nb_bind_vec(const nb_model *m, const char *name, size_t n, nb_arena *mem, float **out, nb_err *err)
+static nb_status bind_vec(const nb_model *m, const char *name, size_t n, bool any_rank, nb_arena *mem, float **out, nb_err *err)
 {
     const nb_tensor *t;
-    nb_status rc = find_vec(m, name, n, false, &t, err);
+    nb_status rc = find_vec(m, name, n, any_rank, &t, err);
 
     if (rc != NB_OK)
         return rc;
     *out = nb_arena_calloc(mem, n, sizeof **out);
     return *out ? nb_store_read_f32(m->store, t, 0, n, *out, err) : nb_enomem(err, "a norm vector");
+}
+
+nb_status nb_bind_vec(const nb_model *m, const char *name, size_t n, nb_arena *mem, float **out, nb_err *err)
+{
+    return bind_vec(m, name, n, false, mem, out, err);
 }
 
 void nb_add_one(float *v, size_t n)
@@ -415,7 +420,7 @@ static nb_status read_correction(const nb_model *m, size_t layer, nb_layer *l, n
 {
     const nb_tensor *t = l->moe.ffn ? nb_moe_correction(&m->plan, m->store, layer) : NULL;
 
-    return t ? nb_bind_vec(m, t->name, m->cfg.moe.n_experts, &l->mem, &l->moe.correction, err) : NB_OK;
+    return t ? bind_vec(m, t->name, m->cfg.moe.n_experts + m->cfg.moe.n_identity, true, &l->mem, &l->moe.correction, err) : NB_OK;
 }
 
 nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)

@@ -7,7 +7,7 @@ static nb_status find_arch(const nb_cfg_reader *r, nb_config *c)
 {
     const nb_json *type = nb_json_get(r->in, "model_type");
     const nb_json *cls = nb_json_at(nb_json_get(r->in, "architectures"), 0);
-    char known[1024] = "", a[NB_ESC_CAP], b[NB_ESC_CAP];
+    char known[2048] = "", a[NB_ESC_CAP], b[NB_ESC_CAP];
 
     if (!cls)
         cls = nb_json_at(nb_json_get(r->outer, "architectures"), 0);
@@ -45,7 +45,7 @@ static nb_status get_heads(const nb_cfg_reader *r, nb_config *c)
         return nb_cfg_mla(r, c);
     /* A null means the head count; only a missing key has a class default. */
     dflt = nb_json_get(r->in, "num_key_value_heads") || !c->arch->kv_heads ? c->n_heads : c->arch->kv_heads;
-    if (c->qkv == NB_QKV_BY_HEAD && c->n_kv_heads) /* decided by the family */
+    if (c->n_kv_heads) /* decided by the family */
         dflt = c->n_kv_heads;
     else if ((rc = nb_cfg_size(r, kv, NB_CFG_MAX_COUNT, dflt, &dflt)) != NB_OK)
         return rc;
@@ -60,7 +60,7 @@ static nb_status get_heads(const nb_cfg_reader *r, nb_config *c)
     c->head_dim = c->arch->head_dim ? c->arch->head_dim : c->d_model / c->n_heads;
     if (!fixed && (rc = nb_cfg_size(r, dim, NB_CFG_MAX_DIM, c->head_dim, &c->head_dim)) != NB_OK)
         return rc;
-    c->kv_dim = c->head_dim + (c->alibi ? c->n_heads / c->n_kv_heads : 0);
+    c->kv_dim = c->head_dim + (c->alibi ? (c->alibi_exact ? 2 : 1) * (c->n_heads / c->n_kv_heads) : 0);
     if ((uint64_t)c->n_heads * c->head_dim > NB_CFG_MAX_DIM) /* both factors are below 2^25: no overflow */
         return nb_fail(r->err, NB_EFORMAT, "cfg.overflow", "", "num_attention_heads %zu times head_dim %zu is above %d", c->n_heads,
                        c->head_dim, NB_CFG_MAX_DIM);

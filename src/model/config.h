@@ -38,6 +38,7 @@ typedef enum nb_layer_rope { NB_ROPE_MAIN, NB_ROPE_LOCAL, NB_ROPE_OFF } nb_layer
 /* Mixture of experts. */
 typedef struct nb_moe_cfg {
     nb_router router;
+    size_t n_identity; /* experts behind the others that return their input */
     size_t n_experts, n_active, ff, shared_ff, n_groups, top_groups;
     bool renorm;
     double scale, jitter;
@@ -85,9 +86,10 @@ typedef struct nb_config {
     double embed_mult, res_mult, logit_mult;           /* 1: none */
     double attn_scale, score_cap, logit_cap, clip_qkv; /* caps and clip 0: none */
     bool scale_by_layer;                               /* the softmax scale of layer l is divided by l + 1 */
-    bool alibi;
-    size_t kv_dim;    /* components of a cached key or value: head_dim, more with alibi */
-    bool learned_pos; /* positions are added to the embedding, from row pos_offset of their table on */
+    bool alibi, alibi_exact;                           /* exact: not rounded, in two components a head, outside the softmax scale */
+    size_t rope_dim;                                   /* rotated components when no factor says it; 0: by the factor */
+    size_t kv_dim;                                     /* components of a cached key or value: head_dim, more with alibi */
+    bool learned_pos;                                  /* positions are added to the embedding, from row pos_offset of their table on */
     size_t pos_offset;
     size_t embed_dim; /* of the embedding table and the head; d_model but for projections in and out */
     bool final_norm;

@@ -141,17 +141,50 @@ static nb_status get_sparse(const nb_cfg_reader *r, nb_config *c, const nb_moe_r
     return rc;
 }
 
+static bool no_experts(const nb_cfg_reader *r, const char *const *keys)
+{
+    const char *key;
+    const nb_json *v = nb_cfg_find(r, keys, &key);
+
+    return !v || nb_json_int(v, -1) == 0;
+}
+
+/* A count, or a list that says the same for every layer. */
+static nb_status count_or_list(const nb_cfg_reader *r, const char *const *keys, int64_t hi, size_t dflt, size_t *out)
+{
+    const char *key;
+    const nb_json *v = nb_cfg_find(r, keys, &key);
+
+    if (nb_json_typeof(v) != NB_JARR)
+        return nb_cfg_size(r, keys, hi, dflt, out);
+    for (size_t i = 0; i < nb_json_len(v); i++) {
+        const int64_t n = nb_json_int(nb_json_at(v, i), -1);
+        if (n < 1 || n > hi)
+            return nb_cfg_bad(r, key, v, "counts of 1 or more");
+        if (i > 0 && (size_t)n != *out)
+            return nb_cfg_unsupported(r, key, v, "lists that say the same for every layer");
+        *out = (size_t)n;
+    }
+    return nb_json_len(v) > 0 ? NB_OK : nb_cfg_bad(r, key, v, "a count or a list of counts");
+}
+
 static nb_status get_shared(const nb_cfg_reader *r, nb_config *c, const nb_moe_row *row)
 {
     static const char *const gated[] = { "shared_expert_intermediate_size", NULL }, *const size[] = { "shared_intermediate_size", NULL };
-    static const char *const count[] = { "n_shared_experts", "num_shared_experts", "moe_num_shared_experts", NULL };
+    static const char *const count[] = { "n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert", NULL };
     const char *key = count[0];
     const nb_json *found = nb_cfg_find(r, count, &key), *v = found ? found : nb_json_get(r->in, count[0]);
     int64_t n = (int64_t)row->n_shared;
 
     switch (row->shared) {
     case NB_SHARED_COUNT:
-        if (v && (n = nb_json_is_null(v) ? 0 : nb_json_int(v, -1), n < 0 || n > 1024))
+        if (nb_json_typeof(v) == NB_JARR) {
+            size_t same = 0;
+            nb_status rc = count_or_list(r, count, 1024, 0, &same);
+            if (rc != NB_OK)
+                return rc;
+            n = (int64_t)same;
+        } else if (v && (n = nb_json_is_null(v) ? 0 : nb_json_int(v, -1), n < 0 || n > 1024))
             return nb_cfg_bad(r, key, v, "an integer from 0 to 1024");
         c->moe.shared_ff = (size_t)n * c->moe.ff;
         return c->moe.shared_ff <= NB_CFG_MAX_DIM ? NB_OK : nb_cfg_bad(r, key, v, "fewer");
@@ -192,33 +225,6 @@ static nb_status get_groups(const nb_cfg_reader *r, nb_config *c, const nb_moe_r
         return nb_fail(r->err, NB_EFORMAT, "cfg.value", "", "%zu of %zu groups of %zu experts cannot give %zu", m->top_groups, m->n_groups,
                        m->n_experts, m->n_active);
     return NB_OK;
-}
-
-static bool no_experts(const nb_cfg_reader *r, const char *const *keys)
-{
-    const char *key;
-    const nb_json *v = nb_cfg_find(r, keys, &key);
-
-    return !v || nb_json_int(v, -1) == 0;
-}
-
-/* A count, or a list that says the same for every layer. */
-static nb_status count_or_list(const nb_cfg_reader *r, const char *const *keys, int64_t hi, size_t dflt, size_t *out)
-{
-    const char *key;
-    const nb_json *v = nb_cfg_find(r, keys, &key);
-
-    if (nb_json_typeof(v) != NB_JARR)
-        return nb_cfg_size(r, keys, hi, dflt, out);
-    for (size_t i = 0; i < nb_json_len(v); i++) {
-        const int64_t n = nb_json_int(nb_json_at(v, i), -1);
-        if (n < 1 || n > hi)
-            return nb_cfg_bad(r, key, v, "counts of 1 or more");
-        if (i > 0 && (size_t)n != *out)
-            return nb_cfg_unsupported(r, key, v, "lists that say the same for every layer");
-        *out = (size_t)n;
-    }
-    return nb_json_len(v) > 0 ? NB_OK : nb_cfg_bad(r, key, v, "a count or a list of counts");
 }
 
 static nb_status get_moe(const nb_cfg_reader *r, nb_config *c)
@@ -273,7 +279,7 @@ nb_status nb_cfg_mla(const nb_cfg_reader *r, nb_config *c)
         rc = nb_cfg_size(r, q, NB_CFG_MAX_DIM, 0, &m->q_rank);
     if (rc != NB_OK || (rc = nb_cfg_size(r, kv, 1 << 16, 512, &m->kv_rank)) != NB_OK ||
         (rc = nb_cfg_size(r, nope, 1 << 16, 128, &m->nope)) != NB_OK || (rc = nb_cfg_size(r, rope, 1 << 16, 64, &m->rope)) != NB_OK ||
-        (rc = nb_cfg_size(r, value, 1 << 16, 128, &m->value)) != NB_OK)
+        (rc = nb_cfg_size(r, value, 1 << 16, m->value ? m->value : 128, &m->value)) != NB_OK)
         return rc;
     c->head_dim = m->rope;
     c->n_kv_heads = 1;

@@ -93,7 +93,10 @@ static nb_status read_rope(const nb_cfg_reader *r, nb_config *c, const nb_json *
     if (R && !nb_json_is_null(R) && nb_json_typeof(R) != NB_JOBJ)
         return nb_cfg_bad(r, "rope_scaling", R, "an object or null");
     *p = (nb_rope){ .theta = theta,
-                    .partial = c->arch->partial > 0 ? c->arch->partial : 1,
+                    .partial = c->rope_dim            ? ((double)c->rope_dim + 0.25) / (double)c->head_dim
+                               : c->arch->partial > 0 ? c->arch->partial
+                                                      : 1,
+                    .back = (c->arch->quirks & NB_Q_ROPE_BACK) != 0,
                     .low_freq_factor = 1,
                     .high_freq_factor = 4,
                     .beta_fast = 32,
@@ -107,6 +110,8 @@ static nb_status read_rope(const nb_cfg_reader *r, nb_config *c, const nb_json *
         (rc = nb_cfg_num(r, r->in, "partial_rotary_factor", 0, 1, false, &p->partial)) != NB_OK ||
         (rc = nb_cfg_num(r, R, "partial_rotary_factor", 0, 1, false, &p->partial)) != NB_OK)
         return rc;
+    if (c->mla.on) /* the rotated part has its own key */
+        p->partial = 1;
     n = (size_t)((double)c->head_dim * p->partial);
     if (n < 2 || n % 2 != 0)
         return nb_fail(r->err, NB_EFORMAT, "cfg.value", "", "the rotary size is %zu (head_dim %zu times %g), expected an even number", n,
@@ -117,6 +122,16 @@ static nb_status read_rope(const nb_cfg_reader *r, nb_config *c, const nb_json *
     if (rc != NB_OK)
         return rc;
     p->orig_context = n;
+    if (c->arch->quirks & (NB_Q_LLAMA3_OR | NB_Q_YARN_OR) && nb_json_len(R) == 0) {
+        const nb_arch *a = c->arch;
+        p->kind = a->quirks & NB_Q_YARN_OR ? NB_ROPE_YARN : NB_ROPE_LLAMA3;
+        p->orig_context = (uint64_t)a->rope_orig;
+        p->factor = a->rope_factor;
+        p->low_freq_factor = a->rope_low;
+        p->high_freq_factor = a->rope_high;
+        p->mscale = p->mscale_all_dim = 1;
+        return NB_OK;
+    }
     if (c->arch->quirks & NB_Q_OSS && nb_json_len(R) == 0) { /* what the released models say */
         p->kind = NB_ROPE_YARN;
         p->orig_context = 4096;

@@ -124,7 +124,7 @@ static nb_status alloc_moe(nb_xcpu *x, nb_err *err)
     x->chosen = nb_alloc_array(x->o.max_m * c->n_active, sizeof *x->chosen);
     x->share = nb_alloc_array(x->o.max_m * c->n_active, sizeof *x->share);
     x->taken = nb_alloc_array(x->o.max_m, sizeof *x->taken);
-    x->scores = nb_alloc_array(2 * c->n_experts + c->n_groups, sizeof *x->scores);
+    x->scores = nb_alloc_array(2 * (c->n_experts + c->n_identity) + c->n_groups, sizeof *x->scores);
     return x->chosen && x->share && x->taken && x->scores ? NB_OK : nb_enomem(err, "the choice of experts");
 }
 

@@ -23,9 +23,16 @@ void nb_xcpu_latent(nb_xcpu *x, const nb_item *it, size_t r)
     const nb_mla_cfg *m = &c->mla;
     const float *cs = x->row_cs[NB_ROPE_MAIN][r], *sn = x->row_sn[NB_ROPE_MAIN][r];
     void (*rotate)(float *, const float *, const float *, size_t) = c->rope_pairs ? x->kern->rope_pair : x->kern->rope_half;
-    float *z = row_of(x, x->m->plan.kva_slot, r) + x->m->plan.kva_off, *q = row_of(x, NB_SLOT_QKV, r);
+    float *z = row_of(x, x->m->plan.kva_slot, r) + x->m->plan.kva_off, *q = row_of(x, NB_SLOT_QKV, r), by;
 
     x->kern->rmsnorm(z, z, it->layer->vec[NB_VEC_KVA], 0, 1e-6f, m->kv_rank);
+    for (size_t i = 0; m->kv_mult != 1 && i < m->kv_rank; i++)
+        z[i] *= (float)m->kv_mult;
+    by = (float)m->q_mult * (c->grow > 0 ? nb_xcpu_grow(x, r) : 1);
+    for (size_t i = 0; by != 1 && i < c->n_heads * (m->nope + m->rope); i++)
+        q[i] *= by;
+    if (nb_rope_layer(c, it->l) == NB_ROPE_OFF)
+        return;
     rotate(z + m->kv_rank, cs, sn, 2 * x->half);
     for (size_t h = 0; h < c->n_heads; h++)
         rotate(q + h * (m->nope + m->rope) + m->nope, cs, sn, 2 * x->half);

@@ -107,42 +107,86 @@ static void mix_two(const nb_moe_cfg *c, const float *z, float *v, uint32_t *cho
     }
 }
 
+static bool by_sigmoid(nb_router r)
+{
+    return r == NB_ROUTE_SIGMOID || r == NB_ROUTE_SIGMOID_M2 || r == NB_ROUTE_AFMOE || r == NB_ROUTE_LFM2;
+}
+
+/* Scores of the chosen as weights. */
+static void weigh(const nb_moe_cfg *c, float *share)
+{
+    const size_t k = c->n_active;
+    float sum = 0, by = (float)c->scale;
+
+    for (size_t i = 0; i < k; i++)
+        sum += share[i];
+    switch (c->router) {
+    case NB_ROUTE_SOFTMAX:
+        sum = c->renorm ? sum : 1;
+        by = 1;
+        break;
+    case NB_ROUTE_GREEDY: /* renormalised or scaled */
+        sum = c->renorm && k > 1 ? sum + 1e-20f : 1;
+        by = c->renorm && k > 1 ? 1 : by;
+        break;
+    case NB_ROUTE_SIGMOID_M2:
+        by = 1;
+        break;
+    case NB_ROUTE_AFMOE:
+        sum += 1e-20f;
+        break;
+    case NB_ROUTE_LFM2:
+        sum = c->renorm ? sum + 1e-6f : 1;
+        break;
+    case NB_ROUTE_ERNIE:
+        sum = sum > 1e-12f ? sum : 1e-12f;
+        by = 1;
+        break;
+    case NB_ROUTE_LONGCAT:
+        sum = 1;
+        break;
+    case NB_ROUTE_LLAMA4:
+        for (size_t i = 0; i < k; i++)
+            share[i] = sigmoid(share[i]);
+        return;
+    default:
+        sum = c->renorm ? sum + 1e-20f : 1;
+        break;
+    }
+    for (size_t i = 0; i < k; i++) {
+        if (sum != 1)
+            share[i] /= sum;
+        if (by != 1)
+            share[i] *= by;
+    }
+}
+
 static void choose(const nb_xcpu *x, const nb_moe *w, const float *z, uint32_t *chosen, float *share)
 {
     const nb_moe_cfg *c = &x->m->cfg.moe;
-    const size_t n = c->n_experts, k = c->n_active;
-    float *p = x->scores, *v = p + n, *group = v + n, sum = 0;
+    const size_t n = c->n_experts + c->n_identity, k = c->n_active;
+    float *p = x->scores, *v = p + n, *group = v + n;
 
     if (c->router == NB_ROUTE_MIXER) {
         mix_two(c, z, v, chosen, share);
         return;
     }
     memcpy(p, z, n * sizeof *p);
-    if (c->router == NB_ROUTE_SIGMOID)
+    if (by_sigmoid(c->router))
         for (size_t i = 0; i < n; i++)
             p[i] = sigmoid(p[i]);
-    else if (c->router != NB_ROUTE_TOP)
+    else if (c->router != NB_ROUTE_TOP && c->router != NB_ROUTE_LLAMA4)
         softmax(p, n);
     for (size_t i = 0; i < n; i++)
         v[i] = p[i] + (w->correction ? w->correction[i] : 0);
-    limit_groups(c, v, group, c->router == NB_ROUTE_SIGMOID ? 2 : 1);
+    limit_groups(c, v, group, c->router == NB_ROUTE_GREEDY ? 1 : 2);
     take_best(v, n, k, chosen);
     for (size_t i = 0; i < k; i++)
         share[i] = p[chosen[i]];
-    if (c->router == NB_ROUTE_TOP) {
+    if (c->router == NB_ROUTE_TOP)
         softmax(share, k);
-        return;
-    }
-    for (size_t i = 0; i < k; i++)
-        sum += share[i];
-    if (c->router != NB_ROUTE_SOFTMAX)
-        sum += 1e-20f;
-    for (size_t i = 0; i < k; i++) {
-        if (c->renorm && !(c->router == NB_ROUTE_GREEDY && k == 1))
-            share[i] /= sum;
-        if (c->router == NB_ROUTE_SIGMOID || (c->router == NB_ROUTE_GREEDY && !(c->renorm && k > 1)))
-            share[i] *= (float)c->scale;
-    }
+    else
+        weigh(c, share);
 }
 
 /* ---- running -------------------------------------------------------------------------------------------------- */
@@ -181,15 +225,6 @@ static void act_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-static void take_rows(void *ctx, size_t begin, size_t end, int thread)
-{
-    const ffn_job *j = ctx;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        memcpy(row_of(j->x, NB_SLOT_TAKEN, i), row_of(j->x, j->op->in, j->x->taken[i]), j->x->m->cfg.d_model * sizeof(float));
-}
-
 static float share_of(const ffn_job *j, size_t r)
 {
     const size_t k = j->x->m->cfg.moe.n_active;
@@ -202,6 +237,21 @@ static float share_of(const ffn_job *j, size_t r)
     return 0;
 }
 
+static void take_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const ffn_job *j = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        const float w = j->x->m->cfg.moe.router == NB_ROUTE_LLAMA4 ? share_of(j, j->x->taken[i]) : 1;
+        const size_t d = j->x->m->cfg.d_model;
+        float *to = row_of(j->x, NB_SLOT_TAKEN, i);
+        memcpy(to, row_of(j->x, j->op->in, j->x->taken[i]), d * sizeof *to);
+        for (size_t n = 0; w != 1 && n < d; n++)
+            to[n] *= w;
+    }
+}
+
 static void give_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const ffn_job *j = ctx;
@@ -209,7 +259,8 @@ static void give_rows(void *ctx, size_t begin, size_t end, int thread)
     (void)thread;
     for (size_t i = begin; i < end; i++) {
         const size_t r = j->e == SIZE_MAX ? i : j->x->taken[i];
-        j->x->kern->axpy(row_of(j->x, j->op->out, r), row_of(j->x, NB_SLOT_GIVEN, i), share_of(j, r), j->x->m->cfg.d_model);
+        const bool done = j->e != SIZE_MAX && j->x->m->cfg.moe.router == NB_ROUTE_LLAMA4; /* its input was weighted */
+        j->x->kern->axpy(row_of(j->x, j->op->out, r), row_of(j->x, NB_SLOT_GIVEN, i), done ? 1 : share_of(j, r), j->x->m->cfg.d_model);
     }
 }
 
@@ -272,6 +323,10 @@ void nb_xcpu_moe(nb_xcpu *x, size_t l, const nb_op *op)
         nb_parallel_for(n == 1 ? NULL : x->o.pool, n, 1, take_rows, &j);
         run_ffn(&j, NB_SLOT_TAKEN, n);
     }
+    for (size_t r = 0; c->n_identity && r < x->rows; r++)
+        for (size_t i = 0; i < c->n_active; i++)
+            if (x->chosen[r * c->n_active + i] >= c->n_experts)
+                x->kern->axpy(row_of(x, op->out, r), row_of(x, op->in, r), x->share[r * c->n_active + i], x->m->cfg.d_model);
     if (c->shared_ff > 0) {
         j.f = &w->ffn[c->n_experts];
         j.e = SIZE_MAX;

@@ -193,6 +193,7 @@ static nb_attn attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, size
     t.o = at(x, out, b->row) + head * r * c->kv_dim;
     t.ldo = p->slot_width[out];
     t.window = c->windowed && c->windowed[layer] ? c->sliding_window : 0;
+    t.chunk = t.window ? c->chunk : 0;
     t.sinks = x->m->layers[layer].vec[NB_VEC_SINKS];
     t.sinks = t.sinks ? t.sinks + head * r : NULL;
     t.pages = b->seq->pages;

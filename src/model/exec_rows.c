@@ -88,6 +88,8 @@ static void op_qknorm(nb_xcpu *x, const nb_item *it, size_t r)
     float *const *vec = it->layer->vec;
     float *qkv = at(x, NB_SLOT_QKV, r); /* q and k apart, their heads close together */
 
+    if (c->qk == NB_QK_AFTER_0 && nb_rope_layer(c, it->l) == NB_ROPE_OFF)
+        return;
     qk_norm(x, qkv + x->m->plan.qkv.off[0], c->n_heads, vec[NB_VEC_QN], vec[NB_VEC_QN_BIAS]);
     qk_norm(x, qkv + x->m->plan.qkv.off[1], c->n_kv_heads, vec[NB_VEC_KN], vec[NB_VEC_KN_BIAS]);
 }
@@ -159,6 +161,13 @@ static void op_alibi(nb_xcpu *x, const nb_item *it, size_t r)
         for (size_t j = 0; j < share; j++) {
             float *q = out + to->off[0] + h * to->step[0] + j * c->kv_dim;
             memcpy(q, in + from->off[0] + h * from->step[0] + j * d, d * sizeof *q);
+            if (c->alibi_exact) {
+                const float bias = (float)((double)alibi_slope(h * share + j, c->n_heads) * (double)pos / c->attn_scale);
+                q[d + 2 * j] = q[d + 2 * j + 1] = 1;
+                k[d + 2 * j] = nb_f16_to_f32(nb_f32_to_f16(bias)); /* what a 16-bit cache holds of it, and the rest */
+                k[d + 2 * j + 1] = bias - k[d + 2 * j];
+                continue;
+            }
             q[d + j] = 1;
             k[d + j] = round_bf16(round_bf16(alibi_slope(h * share + j, c->n_heads)) * pos);
         }

@@ -5,7 +5,7 @@
 
 #include "model/weights.h"
 
-static const char *const blocks[] = { "mlp", "block_sparse_moe", "feed_forward" };
+static const char *const blocks[] = { "mlp", "block_sparse_moe", "feed_forward", "mixer" };
 static const char *const experts_of[][3] = { { "gate_proj", "up_proj", "down_proj" }, { "w1", "w3", "w2" } };
 
 static bool exists(const nb_store *s, const nb_scan *sc, const char *prefix)
@@ -78,7 +78,7 @@ static nb_status find_fused(const nb_plan *p, const nb_tensor *gu, const nb_tens
 {
     const nb_moe_cfg *m = &p->cfg->moe;
     const size_t d = p->cfg->d_model, ff = m->ff;
-    const bool turned = m->limit > 0;
+    const bool woven = m->limit > 0, turned = woven || m->router == NB_ROUTE_LLAMA4;
     const uint64_t gu_shape[] = { m->n_experts, turned ? d : 2 * ff, turned ? 2 * ff : d };
     const uint64_t down_shape[] = { m->n_experts, turned ? ff : d, turned ? d : ff };
     nb_status rc;
@@ -88,8 +88,8 @@ static nb_status find_fused(const nb_plan *p, const nb_tensor *gu, const nb_tens
     if ((rc = shape_of(gu, 3, gu_shape, err)) != NB_OK || (rc = shape_of(down, 3, down_shape, err)) != NB_OK)
         return rc;
     out->n_gu = 2;
-    out->gu[0] = slice(gu, turned, e, 0, turned ? 2 : 1, ff, 2 * ff, d);
-    out->gu[1] = slice(gu, turned, e, turned ? 1 : ff, turned ? 2 : 1, ff, 2 * ff, d);
+    out->gu[0] = slice(gu, turned, e, 0, woven ? 2 : 1, ff, 2 * ff, d);
+    out->gu[1] = slice(gu, turned, e, woven ? 1 : ff, woven ? 2 : 1, ff, 2 * ff, d);
     out->down = slice(down, turned, e, 0, 1, d, d, ff);
     return NB_OK;
 }
@@ -175,7 +175,8 @@ static nb_status find_expert(const nb_plan *p, const nb_store *s, const nb_scan 
 /* The shared expert: three linears, or two with gate and up as one. */
 static nb_status find_shared(const nb_plan *p, const nb_store *s, const nb_scan *sc, const char *layer, nb_ffn_source *out, nb_err *err)
 {
-    static const char *const names[] = { "mlp.shared_experts", "mlp.shared_expert", "shared_mlp" };
+    static const char *const names[] = { "mlp.shared_experts", "mlp.shared_expert",          "shared_mlp",
+                                         "mlp.shared_mlp",     "feed_forward.shared_expert", "block_sparse_moe.shared_experts" };
     const size_t d = p->cfg->d_model, ff = p->cfg->moe.shared_ff;
     char prefix[256], name[288];
     nb_status rc;
@@ -207,14 +208,18 @@ nb_status nb_moe_ffn(const nb_plan *p, const nb_store *s, const nb_scan *sc, siz
 
 nb_status nb_moe_router(const nb_plan *p, const nb_store *s, size_t layer, nb_source *out, nb_err *err)
 {
-    static const char *const names[] = { "mlp.gate", "mlp.router", "block_sparse_moe.gate", "block_sparse_moe.router.layer" };
+    static const char *const names[] = {
+        "mlp.gate",        "mlp.router",           "block_sparse_moe.gate", "block_sparse_moe.router.layer",
+        "mlp.router.gate", "mlp.gate.wg",          "feed_forward.router",   "feed_forward.gate",
+        "mixer.gate",      "mlp.router.classifier"
+    };
     char prefix[128], name[192];
 
     nb_plan_layer(p, layer, prefix, sizeof prefix);
     for (size_t i = 0; i < NB_LEN(names); i++) {
         snprintf(name, sizeof name, "%s%s", prefix, names[i]);
         if (exists(s, NULL, name))
-            return nb_source_find(s, NULL, name, p->cfg->moe.n_experts, p->cfg->d_model, out, err);
+            return nb_source_find(s, NULL, name, p->cfg->moe.n_experts + p->cfg->moe.n_identity, p->cfg->d_model, out, err);
     }
     return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%smlp.gate.weight\" is missing", prefix);
 }
@@ -232,10 +237,25 @@ nb_status nb_moe_gate(const nb_plan *p, const nb_store *s, size_t layer, nb_sour
 
 const nb_tensor *nb_moe_correction(const nb_plan *p, const nb_store *s, size_t layer)
 {
+    static const char *const names[] = { "mlp.gate.e_score_correction_bias",
+                                         "mlp.e_score_correction_bias",
+                                         "mlp.moe_statics.e_score_correction_bias",
+                                         "mlp.router.e_score_correction_bias",
+                                         "mlp.expert_bias",
+                                         "feed_forward.expert_bias",
+                                         "block_sparse_moe.e_score_correction_bias",
+                                         "block_sparse_moe.gate.e_score_correction_bias",
+                                         "mixer.gate.e_score_correction_bias" };
+    const nb_router router = p->cfg->moe.router;
+    const nb_tensor *t = NULL;
     char prefix[128], name[192];
 
-    if (p->cfg->moe.router != NB_ROUTE_SIGMOID)
+    if (router != NB_ROUTE_SIGMOID && (router < NB_ROUTE_SIGMOID_M2 || router == NB_ROUTE_GROUPS || router == NB_ROUTE_LLAMA4))
         return NULL;
-    snprintf(name, sizeof name, "%smlp.gate.e_score_correction_bias", nb_plan_layer(p, layer, prefix, sizeof prefix));
-    return nb_store_find(s, name);
+    nb_plan_layer(p, layer, prefix, sizeof prefix);
+    for (size_t i = 0; i < NB_LEN(names) && !t; i++) {
+        snprintf(name, sizeof name, "%s%s", prefix, names[i]);
+        t = nb_store_find(s, name);
+    }
+    return t;
 }

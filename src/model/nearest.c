@@ -100,7 +100,7 @@ static bool within(const char *text, size_t n, const char *word)
 static bool of_experts(const char *rest, size_t n)
 {
     return within(rest, n, "expert") || within(rest, n, "moe") || within(rest, n, "router") || within(rest, n, "mlp.gate") ||
-           within(rest, n, "shared");
+           within(rest, n, "shared") || strstr(rest, "expert_bias") || strstr(rest, "e_score_correction");
 }
 
 /* Tables that hold nothing to compute with: rotations, masks, scales beside an activation. */

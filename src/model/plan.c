@@ -257,8 +257,8 @@ static void size_slots(nb_plan *p)
     if (c->moe.sparse) {
         const size_t ff = PAD64(c->moe.ff > c->moe.shared_ff ? c->moe.ff : c->moe.shared_ff);
         size_t *w = p->slot_width;
-        len[NB_SLOT_ROUTE] = c->moe.n_experts;
-        w[NB_SLOT_ROUTE] = PAD64(c->moe.n_experts);
+        len[NB_SLOT_ROUTE] = c->moe.n_experts + c->moe.n_identity;
+        w[NB_SLOT_ROUTE] = PAD64(len[NB_SLOT_ROUTE]);
         len[NB_SLOT_TAKEN] = len[NB_SLOT_GIVEN] = c->d_model;
         w[NB_SLOT_TAKEN] = w[NB_SLOT_GIVEN] = PAD64(c->d_model);
         w[NB_SLOT_GU] = w[NB_SLOT_GU] > 2 * ff ? w[NB_SLOT_GU] : 2 * ff;

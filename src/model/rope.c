@@ -120,7 +120,7 @@ static void table(const nb_config *c, const nb_rope *r, size_t key, size_t pos, 
         for (size_t p = 0; p < n; p++) {
             const double angle = (double)(pos + p) * f;
             cs[p * half + i] = (float)(cos(angle) * a);
-            sn[p * half + i] = (float)(sin(angle) * a);
+            sn[p * half + i] = (float)(r->back ? -sin(angle) * a : sin(angle) * a);
         }
     }
 }

@@ -270,9 +270,23 @@ static void small(void **state)
     check_model(dir, path, (fix_opts){ .threads = 2 });
 }
 
+static void recent(void **state)
+{
+    const char *root = getenv("NB_GOLDEN");
+    char dir[1024], path[1100];
+
+    label = *state;
+    snprintf(dir, sizeof dir, "%s/models-2026/%s", root ? root : "../shared/golden", label);
+    snprintf(path, sizeof path, "%s/golden.safetensors", dir);
+    check_model(dir, path, (fix_opts){ 0 });
+    assert_int_equal(nb_st_open(path, &golden, NULL), NB_OK);
+    check_bits(dir);
+    nb_store_close(golden);
+}
+
 /* ---- the list of directories ---------------------------------------------------------------------------------- */
 
-enum { MAX_CASES = 160 };
+enum { MAX_CASES = 240 };
 static struct CMUnitTest cases[MAX_CASES + 1];
 static char names[MAX_CASES][64], traits[MAX_CASES][256];
 static size_t n_cases;
@@ -353,6 +367,8 @@ int main(int argc, char **argv)
         return print_table();
     snprintf(path, sizeof path, "%s/models-small", root ? root : "../shared/golden");
     add_cases(path, "small/", small);
+    snprintf(path, sizeof path, "%s/models-2026", root ? root : "../shared/golden");
+    add_cases(path, "2026/", recent);
     cases[n_cases++] = (struct CMUnitTest){ "pemberley-4m", pemberley, NULL, NULL, NULL };
     for (size_t i = 0; i < n_cases; i++)
         if (wanted(cases[i].name, argc, argv))

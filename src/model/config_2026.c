@@ -1,0 +1,258 @@
+/* Keys of single families of spec models-2026 S2.1: multipliers, positions, layer kinds. */
+#include "model/arch_priv.h"
+#include "model/config_read.h"
+
+/* The record of the rotation, under either name. */
+static const nb_json *rope_record(const nb_cfg_reader *r)
+{
+    const nb_json *R = nb_json_get(r->in, "rope_scaling");
+
+    return nb_json_len(R) > 0 ? R : nb_json_get(r->in, "rope_parameters");
+}
+
+/* Queries that grow with the position: S4.1. */
+nb_status nb_cfg_ministral3(const nb_cfg_reader *r, nb_config *c)
+{
+    const nb_json *R = rope_record(r);
+
+    c->grow = nb_json_len(R) > 0 ? 0 : 0.1;
+    c->grow_step = nb_json_len(R) > 0 ? (double)c->context : c->arch->rope_orig;
+    nb_status rc = nb_cfg_num(r, R, "llama_4_scaling_beta", 0, 1e30, true, &c->grow);
+    return rc != NB_OK ? rc : nb_cfg_num(r, R, "original_max_position_embeddings", 0, 1e15, false, &c->grow_step);
+}
+
+/* The rotated part of a head as a number of components. */
+static nb_status rotary_dim(const nb_cfg_reader *r, nb_config *c, size_t dflt)
+{
+    static const char *const key[] = { "rotary_dim", NULL };
+    const nb_json *v = nb_json_get(r->in, key[0]);
+    nb_status rc = nb_cfg_size(r, key, NB_CFG_MAX_DIM, v || !dflt ? c->head_dim : dflt, &c->rope_dim);
+
+    if (rc == NB_OK && (c->rope_dim > c->head_dim || c->rope_dim % 2))
+        rc = nb_cfg_bad(r, key[0], v, "an even number up to head_dim");
+    return rc;
+}
+
+nb_status nb_cfg_rotary_dim(const nb_cfg_reader *r, nb_config *c)
+{
+    return rotary_dim(r, c, 0);
+}
+
+nb_status nb_cfg_gptj(const nb_cfg_reader *r, nb_config *c)
+{
+    return rotary_dim(r, c, 64);
+}
+
+/* Marks layers by a rule; any_dense follows. */
+static nb_status mark_sparse(const nb_cfg_reader *r, nb_config *c, bool (*rule)(size_t l, const size_t *arg), const size_t *arg)
+{
+    uint8_t *sparse = nb_arena_calloc(c->mem, c->n_layers, 1);
+
+    if (!sparse)
+        return nb_enomem(r->err, "the layer kinds");
+    c->moe.any_dense = false;
+    for (size_t l = 0; l < c->n_layers; l++) {
+        sparse[l] = rule(l, arg);
+        c->moe.any_dense = c->moe.any_dense || !sparse[l];
+    }
+    c->moe.sparse = sparse;
+    return NB_OK;
+}
+
+static bool ernie_rule(size_t l, const size_t *a)
+{
+    return (l + 1) % a[0] == 0 && l >= a[1] && l <= a[2];
+}
+
+nb_status nb_cfg_ernie_moe(const nb_cfg_reader *r, nb_config *c)
+{
+    static const char *const interval[] = { "moe_layer_interval", NULL };
+    const nb_json *first = nb_json_get(r->in, "moe_layer_start_index"), *last = nb_json_get(r->in, "moe_layer_end_index");
+    const int64_t from = nb_json_is_null(first) ? 1 : nb_json_int(first, -2), to = nb_json_is_null(last) ? -1 : nb_json_int(last, -2);
+    size_t arg[3];
+    nb_status rc;
+
+    if (nb_json_len(nb_json_get(r->in, "mlp_layer_types")) > 0)
+        return NB_OK;
+    if (from < 0)
+        return nb_cfg_bad(r, "moe_layer_start_index", first, "a layer");
+    if (to < -1)
+        return nb_cfg_bad(r, "moe_layer_end_index", last, "a layer or -1");
+    arg[1] = (size_t)from;
+    arg[2] = to < 0 ? c->n_layers - 1 : (size_t)to;
+    rc = nb_cfg_size(r, interval, (int64_t)1 << 31, 1, &arg[0]);
+    return rc != NB_OK ? rc : mark_sparse(r, c, ernie_rule, arg);
+}
+
+nb_status nb_cfg_afmoe(const nb_cfg_reader *r, nb_config *c)
+{
+    bool mup;
+    nb_status rc = nb_cfg_flag(r, "mup_enabled", false, &mup);
+
+    c->out_gate = true;
+    if (mup)
+        c->embed_mult = sqrt((double)c->d_model);
+    return rc;
+}
+
+/* ---- llama4 --------------------------------------------------------------------------------------------------- */
+
+nb_status nb_cfg_llama4_sizes(const nb_cfg_reader *r, nb_config *c)
+{
+    static const char *const key[] = { "intermediate_size_mlp", NULL };
+
+    return nb_cfg_size(r, key, NB_CFG_MAX_DIM, 16384, &c->d_ff);
+}
+
+static bool in_steps(size_t l, const size_t *step)
+{
+    return (l + 1) % *step == 0;
+}
+
+static nb_status llama4_experts(const nb_cfg_reader *r, nb_config *c)
+{
+    static const char *const step_key[] = { "interleave_moe_layer_step", NULL }, *const ff[] = { "intermediate_size", NULL };
+    const nb_json *list = nb_json_get(r->in, "moe_layers");
+    size_t step;
+    nb_status rc = nb_cfg_size(r, step_key, NB_CFG_MAX_COUNT, 1, &step);
+
+    if (rc != NB_OK || (rc = nb_cfg_size(r, ff, NB_CFG_MAX_DIM, 8192, &c->moe.ff)) != NB_OK)
+        return rc;
+    c->moe.shared_ff = c->moe.ff;
+    if (nb_json_typeof(list) != NB_JARR)
+        return mark_sparse(r, c, in_steps, &step);
+    uint8_t *sparse = nb_arena_calloc(c->mem, c->n_layers, 1);
+    if (!sparse)
+        return nb_enomem(r->err, "the layer kinds");
+    for (size_t i = 0; i < nb_json_len(list); i++) {
+        const int64_t l = nb_json_int(nb_json_at(list, i), -1);
+        if (l < 0 || l >= (int64_t)c->n_layers)
+            return nb_cfg_bad(r, "moe_layers", nb_json_at(list, i), "numbers of layers");
+        sparse[l] = 1;
+    }
+    c->moe.any_dense = memchr(sparse, 0, c->n_layers) != NULL;
+    c->moe.sparse = memchr(sparse, 1, c->n_layers) ? sparse : NULL;
+    return NB_OK;
+}
+
+nb_status nb_cfg_llama4(const nb_cfg_reader *r, nb_config *c)
+{
+    static const char *const chunk[] = { "attention_chunk_size", NULL };
+    bool norm, grow;
+    nb_status rc;
+
+    c->grow_step = 8192;
+    c->grow_shift = 1;
+    c->grow_off = true;
+    c->grow = 0.1;
+    if ((rc = nb_cfg_flag(r, "use_qk_norm", true, &norm)) != NB_OK ||
+        (rc = nb_cfg_flag(r, "attn_temperature_tuning", true, &grow)) != NB_OK ||
+        (rc = nb_cfg_num(r, r->in, "attn_scale", 0, 1e30, true, &c->grow)) != NB_OK ||
+        (rc = nb_cfg_num(r, r->in, "floor_scale", 0, 1e15, false, &c->grow_step)) != NB_OK || (rc = llama4_experts(r, c)) != NB_OK)
+        return rc;
+    c->qk = norm ? NB_QK_AFTER_0 : NB_QK_NONE;
+    if (!grow)
+        c->grow = 0;
+    if (nb_json_get(r->in, chunk[0]) && nb_json_is_null(nb_json_get(r->in, chunk[0])))
+        return NB_OK;
+    return nb_cfg_size(r, chunk, (int64_t)1 << 53, 8192, &c->chunk);
+}
+
+/* ---- older ones ----------------------------------------------------------------------------------------------- */
+
+nb_status nb_cfg_bigcode_sizes(const nb_cfg_reader *r, nb_config *c)
+{
+    bool multi;
+    nb_status rc = nb_cfg_flag(r, "multi_query", true, &multi);
+
+    if (multi)
+        c->n_kv_heads = 1;
+    else
+        c->qkv = NB_QKV_BY_HEAD;
+    return rc;
+}
+
+nb_status nb_cfg_bigcode(const nb_cfg_reader *r, nb_config *c)
+{
+    bool scaled;
+    nb_status rc = nb_cfg_flag(r, "scale_attn_weights", true, &scaled);
+
+    if (!scaled)
+        c->attn_scale = 1;
+    return rc;
+}
+
+nb_status nb_cfg_alibi(const nb_cfg_reader *r, nb_config *c)
+{
+    (void)r;
+    c->alibi = c->alibi_exact = true;
+    return NB_OK;
+}
+
+nb_status nb_cfg_bloom(const nb_cfg_reader *r, nb_config *c)
+{
+    bool after;
+    nb_status rc = nb_cfg_flag(r, "apply_residual_connection_post_layernorm", false, &after);
+
+    c->embed_norm = true;
+    if (after)
+        c->block = NB_BLOCK_NORM_RES;
+    return rc;
+}
+
+nb_status nb_cfg_mpt(const nb_cfg_reader *r, nb_config *c)
+{
+    const nb_json *a = nb_json_get(r->in, "attn_config"), *alibi = nb_json_get(a, "alibi");
+    nb_status rc = nb_cfg_num(r, a, "clip_qkv", 0, 1e30, false, &c->clip_qkv);
+
+    if (rc == NB_OK)
+        rc = nb_cfg_num(r, a, "softmax_scale", 0, 1e30, false, &c->attn_scale);
+    if (rc == NB_OK && alibi && !nb_json_bool(alibi, false))
+        rc = nb_cfg_unsupported(r, "attn_config.alibi", alibi, "true");
+    return rc;
+}
+
+/* ---- multipliers ---------------------------------------------------------------------------------------------- */
+
+nb_status nb_cfg_minicpm3_sizes(const nb_cfg_reader *r, nb_config *c)
+{
+    static const char *const heads[] = { "num_attention_heads", NULL };
+    size_t n;
+    nb_status rc = nb_cfg_size(r, heads, NB_CFG_MAX_COUNT, 0, &n);
+
+    if (rc == NB_OK)
+        c->mla.value = c->d_model / n > 0 ? c->d_model / n : 1;
+    return rc;
+}
+
+nb_status nb_cfg_minicpm3(const nb_cfg_reader *r, nb_config *c)
+{
+    const nb_json *depth = nb_json_get(r->in, "scale_depth"), *base = nb_json_get(r->in, "dim_model_base");
+    double scale = 1.4, dim = 256;
+    nb_status rc;
+
+    c->embed_mult = 12;
+    if ((rc = nb_cfg_num(r, r->in, "scale_emb", 0, 1e30, false, &c->embed_mult)) != NB_OK ||
+        (rc = nb_cfg_num(r, r->in, "scale_depth", 0, 1e30, false, &scale)) != NB_OK ||
+        (rc = nb_cfg_num(r, r->in, "dim_model_base", 0, 1e30, false, &dim)) != NB_OK)
+        return rc;
+    if (!depth || !nb_json_is_null(depth))
+        c->res_mult = scale / sqrt((double)c->n_layers);
+    if (!base || !nb_json_is_null(base))
+        c->final_mult = dim / (double)c->d_model;
+    return NB_OK;
+}
+
+/* Its MLP has biases unless the file says no. */
+nb_status nb_cfg_jais2(const nb_cfg_reader *r, nb_config *c)
+{
+    return nb_cfg_flag(r, "mlp_bias", true, &c->mlp_bias);
+}
+
+nb_status nb_cfg_nanochat(const nb_cfg_reader *r, nb_config *c)
+{
+    c->embed_norm = true;
+    if (!nb_json_get(r->in, "final_logit_softcapping"))
+        c->logit_cap = 15;
+    return NB_OK;
+}
