@@ -82,6 +82,32 @@ static nb_status need_plain(const names_job *j, const char *name, size_t rows, s
     return use(j, t);
 }
 
+/* Values of a mixer, whatever their shape. */
+static nb_status need_values(const names_job *j, const char *name, size_t n)
+{
+    const nb_tensor *t = nb_store_find(j->c->store, name);
+    uint64_t total = 1;
+    char a[64];
+
+    if (!t)
+        return nb_rule_hit(j->c->report, j->err, "NAM-003", "", name, "%s is required by %s but has no tensors.", name, arch_name(j->c));
+    for (unsigned i = 0; i < t->rank; i++)
+        total *= t->shape[i];
+    if (total != n) {
+        nb_status rc = nb_rule_hit(j->c->report, j->err, "SHP-013", t->file, name, "%s is %s, but config.json implies %zu values.", name,
+                                   nb_shape_str(a, sizeof a, t->shape, t->rank), n);
+        if (rc != NB_OK)
+            return rc;
+    }
+    return use(j, t);
+}
+
+/* Rates, decays and time steps of mixers: programs that quantize leave them alone without saying so. */
+static bool never_packed(nb_role role)
+{
+    return (role > NB_ROLE_MIX_Z && role < NB_ROLE_MIX_OUT) || role == NB_ROLE_OGATE;
+}
+
 static nb_status check_size(const names_job *j, const char *file, const char *name, uint64_t n, uint64_t k, size_t want_n, size_t want_k)
 {
     if (n == want_n && k == want_k)
@@ -179,7 +205,7 @@ static nb_status check_fused(const names_job *j, size_t layer, const nb_op *op)
             snprintf(one, sizeof one, "%u bit group %zu", lin->spec.bits, lin->g);
         snprintf(detail + strlen(detail), sizeof detail - strlen(detail), "%s%s %s", i ? ", " : "", strrchr(name, '.') + 1, one);
     }
-    if (n < 2 || !differs)
+    if (n < 2 || !differs || op->roles[0] > NB_ROLE_DOWN)
         return NB_OK;
     snprintf(name, sizeof name, "%slayers.%zu", j->c->plan.prefix, layer);
     return nb_rule_hit(j->c->report, j->err, "NAM-006", "", name,
@@ -196,15 +222,17 @@ static nb_status check_layer(const names_job *j, size_t layer)
     if (p->cfg->skip && p->cfg->skip[layer])
         return NB_OK;
     for (int v = 0; v < NB_VEC_COUNT; v++) {
-        const size_t size = nb_plan_vec_size(p, (nb_vec)v), parts = nb_plan_vec_parts(p, (nb_vec)v);
+        const size_t size = nb_plan_has_vec(p, layer, (nb_vec)v) ? nb_plan_vec_size(p, (nb_vec)v) : 0,
+                     parts = nb_plan_vec_parts(p, (nb_vec)v);
         const bool rows = p->cfg->qk == NB_QK_PER_HEAD && parts == 1 && (v == NB_VEC_QN || v == NB_VEC_KN); /* a row a head */
         for (size_t i = 0; rc == NB_OK && size > 0 && i < parts; i++)
-            rc = need_plain(j, nb_plan_vec_part(p, layer, (nb_vec)v, i, name, sizeof name), rows ? size / p->cfg->head_dim : 0,
-                            rows ? p->cfg->head_dim : size / parts);
+            rc = v >= NB_VEC_CONV ? need_values(j, nb_plan_vec(p, layer, (nb_vec)v, name, sizeof name), size)
+                                  : need_plain(j, nb_plan_vec_part(p, layer, (nb_vec)v, i, name, sizeof name),
+                                               rows ? size / p->cfg->head_dim : 0, rows ? p->cfg->head_dim : size / parts);
     }
     for (size_t i = 0; rc == NB_OK && i < p->n_ops; i++) {
         const nb_op *op = &p->ops[i];
-        if (op->kind == NB_OP_ABSORB) { /* kv_b */
+        if (op->kind == NB_OP_ABSORB && nb_plan_runs(p, op, layer)) { /* kv_b */
             const nb_mla_cfg *m = &p->cfg->mla;
             char prefix[128];
             snprintf(name, sizeof name, "%sself_attn.kv_b_proj", nb_plan_layer(p, layer, prefix, sizeof prefix));
@@ -215,7 +243,7 @@ static nb_status check_layer(const names_job *j, size_t layer)
         for (size_t r = 0; rc == NB_OK && r < 3 && op->roles[r] != NB_ROLE_NONE; r++) {
             size_t n, k;
             nb_plan_linear_size(p, op->roles[r], &n, &k);
-            rc = need_linear(j, nb_plan_linear(p, layer, op->roles[r], name, sizeof name), n, k, true);
+            rc = need_linear(j, nb_plan_linear(p, layer, op->roles[r], name, sizeof name), n, k, !never_packed(op->roles[r]));
         }
         if (rc == NB_OK)
             rc = check_fused(j, layer, op);
@@ -226,16 +254,35 @@ static nb_status check_layer(const names_job *j, size_t layer)
 /* Experts and their routers, under whatever names: the model finds them itself. */
 static bool of_experts(const nb_tensor *t, const nb_plan *p)
 {
-    return p->cfg->moe.sparse && (strstr(t->name, ".mlp.") || strstr(t->name, ".block_sparse_moe.") || strstr(t->name, ".shared_mlp."));
+    static const char *const within[] = { ".mlp.", ".block_sparse_moe.", ".shared_mlp.", ".feed_forward.", ".mixer." };
+    bool found = false;
+
+    for (size_t i = 0; i < NB_LEN(within) && p->cfg->moe.sparse; i++)
+        found = found || strstr(t->name, within[i]);
+    return found;
 }
 
 /* Tensors that programs write and nobody reads (models 4). */
 static bool ignored(const nb_tensor *t, const nb_plan *p)
 {
     const size_t n_layers = p->cfg->n_layers;
-    static const char *const ends[] = { ".rotary_emb.inv_freq", ".attn.bias", ".masked_bias", ".k_scale", ".v_scale" };
+    static const char *const ends[] = { ".rotary_emb.inv_freq", ".attn.bias",   ".masked_bias", ".k_scale",       ".v_scale",
+                                        ".slope_rate",          ".query_decay", ".key_decay",   ".diagonal_decay" };
+    static const char *const others[] = { "mtp.",
+                                          "model.mtp.",
+                                          "model.visual.",
+                                          "model.vision_tower.",
+                                          "model.audio_tower.",
+                                          "model.embed_vision.",
+                                          "model.embed_audio.",
+                                          "visual.",
+                                          "vision_tower.",
+                                          "multi_modal_projector." };
     const char *at = strstr(t->name, "layers.");
 
+    for (size_t i = 0; i < NB_LEN(others); i++)
+        if (strncmp(t->name, others[i], strlen(others[i])) == 0)
+            return true;
     for (size_t i = 0; i < NB_LEN(ends); i++) {
         const size_t n = strlen(ends[i]);
         if (t->name_len >= n && strcmp(t->name + t->name_len - n, ends[i]) == 0)
@@ -284,11 +331,15 @@ static nb_status check_top(const names_job *j)
     if (!c->tie_embeddings || nb_store_find(j->c->store, name) || !j->c->plan.head[0]) /* else only the head is stored */
         rc = need_plain(j, name, c->vocab + (c->skip ? 8 : 0), c->embed_dim);
     snprintf(name, sizeof name, "%s%s.weight", prefix, norm);
-    if (rc == NB_OK && c->final_norm && c->norm != NB_NORM_LN_0)
+    if (rc == NB_OK && c->final_norm && c->norm != NB_NORM_LN_0 && c->norm != NB_NORM_RMS_0)
         rc = need_plain(j, name, 0, c->d_model);
     snprintf(name, sizeof name, "%s%s.bias", prefix, norm);
     if (rc == NB_OK && c->final_norm && (c->norm == NB_NORM_LN || c->norm == NB_NORM_LN1))
         rc = need_plain(j, name, 0, c->d_model);
+    for (int bias = 0; rc == NB_OK && c->embed_norm && c->names->embed_norm && bias < 2; bias++) {
+        snprintf(name, sizeof name, "%s%s.%s", prefix, c->names->embed_norm, bias ? "bias" : "weight");
+        rc = need_plain(j, name, 0, c->d_model);
+    }
     if (rc == NB_OK && c->learned_pos) {
         snprintf(name, sizeof name, "%s%s.weight", prefix, c->names->positions);
         rc = need_plain(j, name, c->context + c->pos_offset, c->d_model);

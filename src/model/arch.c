@@ -600,8 +600,8 @@ static const nb_arch archs[] = {
 static const struct {
     const char *type, *row;
 } aliases[] = {
-    { "ministral", "mistral" },   { "kimi_k2", "deepseek_v3" }, { "qwen2_vl", "qwen2" },
-    { "qwen2_vl_text", "qwen2" }, { "qwen2_5_vl", "qwen2" },    { "qwen2_5_vl_text", "qwen2" },
+    { "ministral", "mistral" }, { "kimi_k2", "deepseek_v3" },   { "qwen2_vl", "qwen2" },       { "qwen2_vl_text", "qwen2" },
+    { "qwen2_5_vl", "qwen2" },  { "qwen2_5_vl_text", "qwen2" }, { "qwen3_5", "qwen3_5_text" }, { "qwen3_5_moe", "qwen3_5_moe_text" },
 };
 
 const nb_arch *nb_arch_find(const char *type, const char *cls)
@@ -620,10 +620,13 @@ const nb_arch *nb_arch_find(const char *type, const char *cls)
 
 size_t nb_arch_count(void)
 {
-    return NB_LEN(archs) + nb_n_archs_2026;
+    return NB_LEN(archs) + nb_n_archs_2026 + nb_n_archs_hybrid;
 }
 
 const nb_arch *nb_arch_at(size_t i)
 {
-    return i < NB_LEN(archs) ? &archs[i] : &nb_archs_2026[i - NB_LEN(archs)];
+    if (i < NB_LEN(archs))
+        return &archs[i];
+    i -= NB_LEN(archs);
+    return i < nb_n_archs_2026 ? &nb_archs_2026[i] : &nb_archs_hybrid[i - nb_n_archs_2026];
 }

@@ -44,9 +44,9 @@ static const nb_names names_mpt = {
     .vecs = { [NB_VEC_N1] = "norm_1", [NB_VEC_N2] = "norm_2" }
 };
 
-static const nb_names names_llama4 = { .roles = { [NB_ROLE_GATE] = "feed_forward.gate_proj",
-                                                  [NB_ROLE_UP] = "feed_forward.up_proj",
-                                                  [NB_ROLE_DOWN] = "feed_forward.down_proj" } };
+static const nb_names names_llama4 = {
+    .roles = { [NB_ROLE_GATE] = "feed_forward.gate_proj", [NB_ROLE_UP] = "feed_forward.up_proj", [NB_ROLE_DOWN] = "feed_forward.down_proj" }
+};
 
 /* ---- experts that many share ---------------------------------------------------------------------------------- */
 

@@ -208,6 +208,11 @@ static nb_status plan_moe(const nb_model *m, size_t layer, nb_layer *l, nb_pack_
             f->up_off = src.n_gu == 1 ? f->ff : (f->ff + NB_STRIP - 1) / NB_STRIP * NB_STRIP;
         }
     }
+    for (int leave = 0; leave < 2 && m->cfg.moe.latent && rc == NB_OK; leave++) {
+        rc = nb_moe_latent(&m->plan, m->store, m->scan, layer, leave != 0, &one, err);
+        if (rc == NB_OK)
+            rc = nb_pack_add(lp, !l ? NULL : leave ? &l->moe.leave : &l->moe.enter, &one, 1, err);
+    }
     if (rc == NB_OK && m->cfg.moe.shared_ff > 0)
         rc = nb_moe_gate(&m->plan, m->store, layer, &one, err);
     if (rc == NB_OK && m->cfg.moe.shared_ff > 0 && one.w)
@@ -346,7 +351,7 @@ static nb_status check_layers(const nb_model *m, const nb_host *host, nb_err *er
             rc = layer_vec(m, l, (nb_vec)v, NULL, NULL, err);
         if (rc == NB_OK)
             rc = plan_layer(m, l, NULL, &lp, err);
-        if (rc == NB_OK && m->cfg.mla.on)
+        if (rc == NB_OK && nb_plan_has_op(&m->plan, l, NB_OP_ABSORB))
             rc = nb_latent_find(m, l, &latent, err);
         for (size_t r = 0; r < lp.n; r++)
             for (size_t i = 0; i < lp.items[r].n_parts; i++)
@@ -442,7 +447,7 @@ nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)
     nb_pack_clear(&lp);
     if (rc == NB_OK)
         rc = read_correction(m, layer, l, err);
-    if (rc == NB_OK && m->cfg.mla.on)
+    if (rc == NB_OK && nb_plan_has_op(&m->plan, layer, NB_OP_ABSORB))
         rc = nb_latent_bind(m, layer, &l->mem, &l->latent, err);
     if (rc == NB_OK)
         rc = nb_store_still(m->store, err);
@@ -543,7 +548,7 @@ uint64_t nb_model_bytes(const nb_model *m)
 /* The experts of one token, all alike, and what every token reads. */
 static uint64_t moe_step_bytes(const nb_config *c, const nb_moe *w)
 {
-    uint64_t n = w->router.bytes + w->gate.bytes;
+    uint64_t n = w->router.bytes + w->gate.bytes + w->enter.bytes + w->leave.bytes;
 
     if (!w->ffn)
         return 0;

@@ -38,6 +38,8 @@ typedef enum nb_layer_rope { NB_ROPE_MAIN, NB_ROPE_LOCAL, NB_ROPE_OFF } nb_layer
 /* Mixture of experts. */
 typedef struct nb_moe_cfg {
     nb_router router;
+    bool plain;        /* experts without a gate */
+    size_t latent;     /* experts work on so many components, between two projections; 0: on all */
     size_t n_identity; /* experts behind the others that return their input */
     size_t n_experts, n_active, ff, shared_ff, n_groups, top_groups;
     bool renorm;
@@ -60,7 +62,7 @@ typedef struct nb_mix_cfg {
     size_t taps;                                       /* of the convolution                 */
     size_t key_heads, heads, key_dim, value_dim, rank; /* rank: of time steps of Mamba-1     */
     bool grouped;                                      /* stored by key head (qwen3_next)    */
-    bool conv_bias, in_bias, out_bias, gate_first, no_norm;
+    bool conv_bias, in_bias, out_bias, norm_first, no_norm;
     double rate, dt_min, dt_max, norm_eps; /* rate: factor of beta                           */
     double parts[5], in_mult, out_mult;    /* of falcon_h1: z, x, B, C, dt                   */
 } nb_mix_cfg;

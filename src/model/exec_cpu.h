@@ -105,6 +105,7 @@ void nb_xcpu_embed_norm(nb_xcpu *x, size_t r);
 /* m rows of one slot through f into another; quantizes its input if f wants that. */
 void nb_xcpu_linear(nb_xcpu *x, const nb_fused *f, nb_slot in, nb_slot out, size_t m);
 /* y = act(gate) * up */
+void nb_xcpu_act(const nb_xcpu *x, float *y, const float *in, size_t n); /* of a plain MLP */
 void nb_xcpu_act_mul(const nb_xcpu *x, float *y, const float *gate, const float *up, size_t n);
 /* exec_rows.c. By op kind; NULL where an op is not row-wise. Keys and values of a row into their pages. */
 extern nb_row_fn *const nb_xcpu_rows[NB_OP_COUNT];

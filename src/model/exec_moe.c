@@ -218,7 +218,9 @@ static void act_rows(void *ctx, size_t begin, size_t end, int thread)
     (void)thread;
     for (size_t r = begin; r < end; r++) {
         float *gate = row_of(j->x, NB_SLOT_GU, r), *up = gate + j->f->up_off, *y = row_of(j->x, NB_SLOT_ACT, r);
-        if (j->x->m->cfg.moe.limit > 0)
+        if (j->x->m->cfg.moe.plain)
+            nb_xcpu_act(j->x, y, gate, j->f->ff);
+        else if (j->x->m->cfg.moe.limit > 0)
             clamped_act(j->x, y, gate, up, j->f->ff);
         else
             nb_xcpu_act_mul(j->x, y, gate, up, j->f->ff);
@@ -244,9 +246,9 @@ static void take_rows(void *ctx, size_t begin, size_t end, int thread)
     (void)thread;
     for (size_t i = begin; i < end; i++) {
         const float w = j->x->m->cfg.moe.router == NB_ROUTE_LLAMA4 ? share_of(j, j->x->taken[i]) : 1;
-        const size_t d = j->x->m->cfg.d_model;
+        const size_t latent = j->x->m->cfg.moe.latent, d = latent ? latent : j->x->m->cfg.d_model;
         float *to = row_of(j->x, NB_SLOT_TAKEN, i);
-        memcpy(to, row_of(j->x, j->op->in, j->x->taken[i]), d * sizeof *to);
+        memcpy(to, row_of(j->x, latent ? NB_SLOT_KEEP : j->op->in, j->x->taken[i]), d * sizeof *to);
         for (size_t n = 0; w != 1 && n < d; n++)
             to[n] *= w;
     }
@@ -260,7 +262,9 @@ static void give_rows(void *ctx, size_t begin, size_t end, int thread)
     for (size_t i = begin; i < end; i++) {
         const size_t r = j->e == SIZE_MAX ? i : j->x->taken[i];
         const bool done = j->e != SIZE_MAX && j->x->m->cfg.moe.router == NB_ROUTE_LLAMA4; /* its input was weighted */
-        j->x->kern->axpy(row_of(j->x, j->op->out, r), row_of(j->x, NB_SLOT_GIVEN, i), done ? 1 : share_of(j, r), j->x->m->cfg.d_model);
+        const size_t latent = j->e != SIZE_MAX ? j->x->m->cfg.moe.latent : 0;
+        j->x->kern->axpy(row_of(j->x, latent ? NB_SLOT_SUM : j->op->out, r), row_of(j->x, NB_SLOT_GIVEN, i), done ? 1 : share_of(j, r),
+                         latent ? latent : j->x->m->cfg.d_model);
     }
 }
 
@@ -309,7 +313,10 @@ void nb_xcpu_moe(nb_xcpu *x, size_t l, const nb_op *op)
     for (size_t r = 0; r < x->rows; r++) {
         choose(x, w, row_of(x, NB_SLOT_ROUTE, r), x->chosen + r * c->n_active, x->share + r * c->n_active);
         memset(row_of(x, op->out, r), 0, x->m->cfg.d_model * sizeof(float));
+        memset(row_of(x, NB_SLOT_SUM, r), 0, c->latent * sizeof(float));
     }
+    if (c->latent)
+        nb_xcpu_linear(x, &w->enter, op->in, NB_SLOT_KEEP, x->rows);
     tap_rows(x, l, op);
     for (j.e = 0; j.e < c->n_experts; j.e++) {
         size_t n = 0;
@@ -323,6 +330,8 @@ void nb_xcpu_moe(nb_xcpu *x, size_t l, const nb_op *op)
         nb_parallel_for(n == 1 ? NULL : x->o.pool, n, 1, take_rows, &j);
         run_ffn(&j, NB_SLOT_TAKEN, n);
     }
+    if (c->latent)
+        nb_xcpu_linear(x, &w->leave, NB_SLOT_SUM, op->out, x->rows);
     for (size_t r = 0; c->n_identity && r < x->rows; r++)
         for (size_t i = 0; i < c->n_active; i++)
             if (x->chosen[r * c->n_active + i] >= c->n_experts)

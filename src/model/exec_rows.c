@@ -256,20 +256,26 @@ static void xielu(float *y, const float *in, const nb_layer *l, size_t n)
 }
 
 /* The activation alone is that of a gate beside ones. */
+void nb_xcpu_act(const nb_xcpu *x, float *y, const float *in, size_t n)
+{
+    float ones[64];
+
+    for (size_t i = 0; i < NB_LEN(ones); i++)
+        ones[i] = 1;
+    for (size_t i = 0; i < n; i += NB_LEN(ones))
+        nb_xcpu_act_mul(x, y + i, in + i, ones, n - i < NB_LEN(ones) ? n - i : NB_LEN(ones));
+}
+
 static void op_act(nb_xcpu *x, const nb_item *it, size_t r)
 {
-    static const float ones[64] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
     const float *in = at(x, it->op->in, r), *div = it->layer->vec[NB_VEC_ACT_SCALE];
     const size_t n = x->m->cfg.d_ff;
     float *y = at(x, it->op->out, r);
 
-    if (x->m->cfg.act == NB_ACT_XIELU) {
+    if (x->m->cfg.act == NB_ACT_XIELU)
         xielu(y, in, it->layer, n);
-        return;
-    }
-    for (size_t i = 0; i < n; i += NB_LEN(ones))
-        nb_xcpu_act_mul(x, y + i, in + i, ones, n - i < NB_LEN(ones) ? n - i : NB_LEN(ones));
+    else
+        nb_xcpu_act(x, y, in, n);
     for (size_t i = 0; div && i < n; i++)
         y[i] /= div[i];
 }

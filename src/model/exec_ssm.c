@@ -116,11 +116,11 @@ void nb_xcpu_ssm_norm(nb_xcpu *x, const nb_item *it, size_t r)
     const float *z = row_of(x, NB_SLOT_MIX, r), *w = it->layer->vec[NB_VEC_MIX_NORM];
     float *o = row_of(x, it->op->in, r);
 
-    if (c->no_norm || !c->gate_first)
+    if (c->no_norm || !c->norm_first)
         x->kern->silu_mul(o, z, o, inner);
     for (size_t g = 0; !c->no_norm && g < c->key_heads; g++)
         x->kern->rmsnorm(o + g * n, o + g * n, w + g * n, 0, (float)c->norm_eps, n);
-    if (!c->no_norm && c->gate_first)
+    if (!c->no_norm && c->norm_first)
         x->kern->silu_mul(o, z, o, inner);
 }
 

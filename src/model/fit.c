@@ -32,6 +32,11 @@ static nb_status moe_bytes(const nb_plan *p, const nb_scan *sc, const nb_store *
         if (rc == NB_OK)
             rc = fused_bytes(&src.down, 1, bytes, err);
     }
+    for (int leave = 0; leave < 2 && m->latent && rc == NB_OK; leave++) {
+        rc = nb_moe_latent(p, s, sc, layer, leave != 0, &router, err);
+        if (rc == NB_OK)
+            rc = fused_bytes(&router, 1, bytes, err);
+    }
     return rc;
 }
 

@@ -24,17 +24,16 @@ static const nb_tensor *find(const nb_store *s, const char *layer, const char *b
     return nb_store_find(s, name);
 }
 
-/* Three linears under PREFIX + names. */
-static nb_status find_apart(const nb_store *s, const nb_scan *sc, const char *prefix, const char *const names[3], size_t ff, size_t d,
-                            nb_ffn_source *out, nb_err *err)
+/* Three linears under PREFIX + names; plain: without the first. */
+static nb_status find_apart(const nb_store *s, const nb_scan *sc, const char *prefix, const char *const names[3], bool plain, size_t ff,
+                            size_t d, nb_ffn_source *out, nb_err *err)
 {
     char name[256];
     nb_status rc = NB_OK;
 
-    out->n_gu = 2;
-    for (size_t i = 0; i < 2 && rc == NB_OK; i++) {
+    for (size_t i = plain; i < 2 && rc == NB_OK; i++) {
         snprintf(name, sizeof name, "%s.%s", prefix, names[i]);
-        rc = nb_source_find(s, sc, name, ff, d, &out->gu[i], err);
+        rc = nb_source_find(s, sc, name, ff, d, &out->gu[out->n_gu++], err);
     }
     snprintf(name, sizeof name, "%s.%s", prefix, names[2]);
     return rc != NB_OK ? rc : nb_source_find(s, sc, name, d, ff, &out->down, err);
@@ -148,7 +147,8 @@ static nb_status find_biases(const nb_plan *p, const nb_store *s, const char *la
 static nb_status find_expert(const nb_plan *p, const nb_store *s, const nb_scan *sc, const char *layer, size_t e, nb_ffn_source *out,
                              nb_err *err)
 {
-    const size_t d = p->cfg->d_model, ff = p->cfg->moe.ff;
+    const bool plain = p->cfg->moe.plain;
+    const size_t d = p->cfg->moe.latent ? p->cfg->moe.latent : p->cfg->d_model, ff = p->cfg->moe.ff;
     char prefix[256], name[288];
     nb_status rc;
 
@@ -157,9 +157,9 @@ static nb_status find_expert(const nb_plan *p, const nb_store *s, const nb_scan 
 
         snprintf(prefix, sizeof prefix, "%s%s.experts.%zu", layer, blocks[b], e);
         for (size_t i = 0; i < NB_LEN(experts_of); i++) {
-            snprintf(name, sizeof name, "%s.%s", prefix, experts_of[i][0]);
+            snprintf(name, sizeof name, "%s.%s", prefix, experts_of[i][plain]);
             if (exists(s, sc, name))
-                return find_apart(s, sc, prefix, experts_of[i], ff, d, out, err);
+                return find_apart(s, sc, prefix, experts_of[i], plain, ff, d, out, err);
         }
         if (old)
             return find_fused(p, old, find(s, layer, blocks[b], "output_linear.weight"), e, out, err);
@@ -175,17 +175,18 @@ static nb_status find_expert(const nb_plan *p, const nb_store *s, const nb_scan 
 /* The shared expert: three linears, or two with gate and up as one. */
 static nb_status find_shared(const nb_plan *p, const nb_store *s, const nb_scan *sc, const char *layer, nb_ffn_source *out, nb_err *err)
 {
-    static const char *const names[] = { "mlp.shared_experts", "mlp.shared_expert",          "shared_mlp",
-                                         "mlp.shared_mlp",     "feed_forward.shared_expert", "block_sparse_moe.shared_experts" };
+    static const char *const names[] = { "mlp.shared_experts",  "mlp.shared_expert",          "shared_mlp",
+                                         "mlp.shared_mlp",      "feed_forward.shared_expert", "block_sparse_moe.shared_experts",
+                                         "mixer.shared_experts" };
     const size_t d = p->cfg->d_model, ff = p->cfg->moe.shared_ff;
     char prefix[256], name[288];
     nb_status rc;
 
     for (size_t i = 0; i < NB_LEN(names); i++) {
         snprintf(prefix, sizeof prefix, "%s%s", layer, names[i]);
-        snprintf(name, sizeof name, "%s.gate_proj", prefix);
+        snprintf(name, sizeof name, "%s.%s", prefix, experts_of[0][p->cfg->moe.plain]);
         if (exists(s, sc, name))
-            return find_apart(s, sc, prefix, experts_of[0], ff, d, out, err);
+            return find_apart(s, sc, prefix, experts_of[0], p->cfg->moe.plain, ff, d, out, err);
         snprintf(name, sizeof name, "%s.input_linear", prefix);
         if (!exists(s, sc, name))
             continue;
@@ -222,6 +223,15 @@ nb_status nb_moe_router(const nb_plan *p, const nb_store *s, size_t layer, nb_so
             return nb_source_find(s, NULL, name, p->cfg->moe.n_experts + p->cfg->moe.n_identity, p->cfg->d_model, out, err);
     }
     return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%smlp.gate.weight\" is missing", prefix);
+}
+
+nb_status nb_moe_latent(const nb_plan *p, const nb_store *s, const nb_scan *sc, size_t layer, bool leave, nb_source *out, nb_err *err)
+{
+    const size_t d = p->cfg->d_model, latent = p->cfg->moe.latent;
+    char prefix[128], name[192];
+
+    snprintf(name, sizeof name, "%smixer.fc%d_latent_proj", nb_plan_layer(p, layer, prefix, sizeof prefix), 1 + leave);
+    return nb_source_find(s, sc, name, leave ? d : latent, leave ? latent : d, out, err);
 }
 
 nb_status nb_moe_gate(const nb_plan *p, const nb_store *s, size_t layer, nb_source *out, nb_err *err)

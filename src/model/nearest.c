@@ -100,14 +100,15 @@ static bool within(const char *text, size_t n, const char *word)
 static bool of_experts(const char *rest, size_t n)
 {
     return within(rest, n, "expert") || within(rest, n, "moe") || within(rest, n, "router") || within(rest, n, "mlp.gate") ||
-           within(rest, n, "shared") || strstr(rest, "expert_bias") || strstr(rest, "e_score_correction");
+           within(rest, n, "shared") || within(rest, n, "feed_forward.gate") || within(rest, n, "mixer.gate") ||
+           within(rest, n, "latent") || strstr(rest, "expert_bias") || strstr(rest, "e_score_correction");
 }
 
 /* Tables that hold nothing to compute with: rotations, masks, scales beside an activation. */
 static bool of_no_weight(const char *rest, size_t n)
 {
-    return within(rest, n, "rotary_emb") || within(rest, n, "mlp.act") || strcmp(rest + n, ".masked_bias") == 0 ||
-           (!memchr(rest, '.', n) && within(rest, n, "att") && strcmp(rest + n, ".bias") == 0);
+    return within(rest, n, "rotary_emb") || within(rest, n, "mlp.act") || strstr(rest, "_decay") || strstr(rest, "slope_rate") ||
+           strcmp(rest + n, ".masked_bias") == 0 || (!memchr(rest, '.', n) && within(rest, n, "att") && strcmp(rest + n, ".bias") == 0);
 }
 
 static bool is_expected(const look *k, const char *rest, bool whole)
@@ -166,14 +167,14 @@ static void look_at(look *k, size_t layer)
             else
                 break;
     for (int v = 0; v < NB_VEC_COUNT; v++) {
-        if (nb_plan_vec_size(k->p, (nb_vec)v) == 0)
+        if (!nb_plan_has_vec(k->p, layer, (nb_vec)v))
             continue;
         nb_plan_vec(k->p, layer, (nb_vec)v, name, sizeof name);
         const bool whole = v >= NB_VEC_N1_BIAS; /* a name that is no stem, or whose stem is that of the weight */
         const char *each = nb_plan_vec_parts(k->p, (nb_vec)v) > 1 ? strstr(name, ".norms") : NULL;
         expect(k, name, each ? (size_t)(each - name) : whole ? strlen(name) : stem_len(name), nb_store_find(k->s, name) != NULL);
     }
-    if (c->mla.on) {
+    if (nb_plan_has_op(k->p, layer, NB_OP_ABSORB)) {
         snprintf(name, sizeof name, "%sself_attn.kv_b_proj", k->layer);
         expect(k, name, strlen(name), any_leaf(k, "self_attn.kv_b_proj"));
     }

@@ -68,12 +68,17 @@ bool nb_plan_has_vec(const nb_plan *p, size_t layer, nb_vec vec)
     return false;
 }
 
-bool nb_plan_has_kv(const nb_plan *p, size_t layer)
+bool nb_plan_has_op(const nb_plan *p, size_t layer, nb_op_kind kind)
 {
     for (size_t i = 0; i < p->n_ops; i++)
-        if (p->ops[i].kind == NB_OP_ATTN && nb_plan_runs(p, &p->ops[i], layer))
+        if (p->ops[i].kind == kind && nb_plan_runs(p, &p->ops[i], layer))
             return true;
     return false;
+}
+
+bool nb_plan_has_kv(const nb_plan *p, size_t layer)
+{
+    return nb_plan_has_op(p, layer, NB_OP_ATTN);
 }
 
 /* ---- sizes ---------------------------------------------------------------------------------------------------- */
@@ -259,6 +264,8 @@ static void size_slots(nb_plan *p)
         size_t *w = p->slot_width;
         len[NB_SLOT_ROUTE] = c->moe.n_experts + c->moe.n_identity;
         w[NB_SLOT_ROUTE] = PAD64(len[NB_SLOT_ROUTE]);
+        len[NB_SLOT_KEEP] = len[NB_SLOT_SUM] = c->moe.latent;
+        w[NB_SLOT_KEEP] = w[NB_SLOT_SUM] = PAD64(c->moe.latent);
         len[NB_SLOT_TAKEN] = len[NB_SLOT_GIVEN] = c->d_model;
         w[NB_SLOT_TAKEN] = w[NB_SLOT_GIVEN] = PAD64(c->d_model);
         w[NB_SLOT_GU] = w[NB_SLOT_GU] > 2 * ff ? w[NB_SLOT_GU] : 2 * ff;
@@ -404,7 +411,7 @@ static void emit_mixer(nb_plan *p, nb_slot in, bool fused)
 
     if (p->cfg->mixer)
         p->mask = attn;
-    if (!all || all & attn)
+    if (!p->cfg->mixer || (nb_plan_has_mixer(p->cfg, NB_MIX_ATTN) && (!all || all & attn)))
         emit_attention(p, in, fused);
     p->mask = all;
     if (all != attn)
@@ -434,7 +441,8 @@ static void emit_single(nb_plan *p, bool fused_qkv, bool fused_gu)
     emit_norm(p, NB_SLOT_X, NB_SLOT_NORM, NB_VEC_N1);
     emit_mixer(p, NB_SLOT_NORM, fused_qkv);
     p->mask = 1u << NB_MIX_NONE;
-    emit_mlp(p, NB_SLOT_NORM, fused_gu);
+    if (nb_plan_has_mixer(p->cfg, NB_MIX_NONE))
+        emit_mlp(p, NB_SLOT_NORM, fused_gu);
     p->mask = 0;
     emit_step(p, NB_OP_ADD, NB_SLOT_PROJ, NB_SLOT_X);
 }

@@ -66,7 +66,8 @@ typedef enum nb_slot {
     NB_SLOT_CONV,  /* convolved channels                       */
     NB_SLOT_STEP,  /* Mamba-1: time step, B, C; decays of KDA  */
     NB_SLOT_MIXED, /* output of a mixer                        */
-    NB_SLOT_KEEP,  /* a branch that is added later             */
+    NB_SLOT_KEEP,  /* a branch that is added later; inputs of experts between projections */
+    NB_SLOT_SUM,   /* and their sums                           */
     NB_SLOT_COUNT
 } nb_slot;
 
@@ -138,6 +139,7 @@ void nb_plan_linear_size(const nb_plan *p, nb_role role, size_t *n, size_t *k);
 size_t nb_plan_role_off(const nb_plan *p, nb_role role);
 /* Length of a vector; 0 when the architecture has none. */
 size_t nb_plan_vec_size(const nb_plan *p, nb_vec vec);
+bool nb_plan_has_op(const nb_plan *p, size_t layer, nb_op_kind kind);
 /* Whether some op of a layer reads a vector. */
 bool nb_plan_has_vec(const nb_plan *p, size_t layer, nb_vec vec);
 /* Whether a layer caches keys and values in pages; floats it keeps for a sequence whatever its length: inputs of its
@@ -151,6 +153,7 @@ size_t nb_plan_states(const nb_plan *p);
 nb_status nb_plan_find_names(nb_plan *p, const nb_store *s, nb_err *err);
 bool nb_plan_stored(const nb_store *s, const char *name);
 /* plan_mix.c, for plan.c: append the ops of mixers that the model has; their slots; sizes of their linears and vectors. */
+bool nb_plan_has_mixer(const nb_config *c, nb_mixer m);
 void nb_plan_emit_mixers(nb_plan *p, nb_slot in);
 void nb_plan_size_mixers(nb_plan *p);
 bool nb_plan_mix_linear(const nb_plan *p, nb_role role, size_t *n, size_t *k);

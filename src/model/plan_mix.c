@@ -4,7 +4,7 @@
 
 #define PAD64(n) (((n) + 63) / 64 * 64)
 
-static bool has_mixer(const nb_config *c, nb_mixer m)
+bool nb_plan_has_mixer(const nb_config *c, nb_mixer m)
 {
     for (size_t l = 0; c->mixer && l < c->n_layers; l++)
         if (c->mixer[l] == m)
@@ -44,7 +44,7 @@ static size_t outputs(const nb_config *c, nb_mixer m)
 static nb_mixer kind_of(const nb_config *c)
 {
     for (int m = NB_MIX_ATTN + 1; m < NB_MIX_NONE; m++)
-        if (has_mixer(c, (nb_mixer)m))
+        if (nb_plan_has_mixer(c, (nb_mixer)m))
             return (nb_mixer)m;
     return NB_MIX_NONE;
 }

@@ -47,9 +47,10 @@ typedef struct nb_ffn {
 } nb_ffn;
 typedef struct nb_moe {
     nb_fused router;
-    nb_ffn *ffn;       /* [n_experts], then the shared one if any */
-    float *correction; /* [n_experts] or NULL */
-    nb_fused gate;     /* of the shared one, one output; no matrices: none */
+    nb_ffn *ffn;           /* [n_experts], then the shared one if any */
+    float *correction;     /* [n_experts] or NULL */
+    nb_fused gate;         /* of the shared one, one output; no matrices: none */
+    nb_fused enter, leave; /* projections around the experts; no matrices: none */
 } nb_moe;
 
 /* kv_b of latent attention, taken apart by head. */
@@ -139,6 +140,8 @@ size_t nb_latent_bytes(const nb_config *c, nb_dtype type);
 /* moe.c: experts e < n_experts, the shared one e == n_experts. NB_EFORMAT cfg.missing_tensor, cfg.shape_mismatch. */
 nb_status nb_moe_ffn(const nb_plan *p, const nb_store *s, const nb_scan *sc, size_t layer, size_t e, nb_ffn_source *out, nb_err *err);
 nb_status nb_moe_router(const nb_plan *p, const nb_store *s, size_t layer, nb_source *out, nb_err *err);
+/* The projections around experts (leave or enter), where cfg.moe.latent. */
+nb_status nb_moe_latent(const nb_plan *p, const nb_store *s, const nb_scan *sc, size_t layer, bool leave, nb_source *out, nb_err *err);
 /* The gate of a shared expert; w NULL when there is none. */
 nb_status nb_moe_gate(const nb_plan *p, const nb_store *s, size_t layer, nb_source *out, nb_err *err);
 /* The correction of the scores, NULL when there is none. */

@@ -1,9 +1,9 @@
 /* Logits, hidden states and greedy ids against recorded reference passes: pemberley-4m, every tiny model of
- * tests/data/models whose architecture is in the table, and the larger ones of NB_GOLDEN/models-small. Tolerance
+ * tests/data/models and models-2026, the larger ones of NB_GOLDEN/models-small, and the rest of NB_GOLDEN/models-2026. Tolerance
  * 2e-4 + 2e-4 |x|; greedy exact. Origins: the README beside each golden.
  *
- * test_golden NAME ... runs those directories only; --table prints docs/models.md's rows, with the largest difference of a
- * logit. */
+ * test_golden NAME ... runs those directories only; --table and --table-2026 print docs/models.md's rows, with the largest
+ * difference of a logit. */
 #include "unit/model/fixture.h"
 
 #include "base/cpu.h"
@@ -211,8 +211,76 @@ static void check_bits(const char *dir)
     nb_free(ids);
 }
 
+/* Floats of a state as recorded: conv_state [C][taps], newest last; recurrent_state [heads][keys][values], of Mamba-2
+ * [heads][values][keys], of Mamba-1 [values][keys]. */
+static void check_state(const fixture *f, const nb_store *want, size_t layer, const float *got)
+{
+    const nb_plan *p = nb_model_plan(f->model);
+    const nb_mix_cfg *m = &p->cfg->mix;
+    const bool turned = p->cfg->mixer[layer] == NB_MIX_SSM || p->cfg->mixer[layer] == NB_MIX_SSM1;
+    const size_t past = m->taps - 1, C = nb_plan_conv_state(p, layer) / past, n = m->key_dim * m->value_dim;
+    char name[64];
+    const nb_tensor *t;
+
+    snprintf(name, sizeof name, "layer%zu.conv_state", layer);
+    t = nb_store_find(want, name);
+    assert_non_null(t);
+    assert_true(t->shape[0] == C && t->shape[1] == m->taps);
+    for (size_t i = 0; i < C * past; i++) {
+        float x;
+        memcpy(&x, t->data + 4 * (i / past * m->taps + 1 + i % past), 4);
+        if (!(fabsf(got[i % past * C + i / past] - x) <= 1e-4f))
+            fail_msg("%s %s: channel %zu is %g, expected %g", label, name, i / past, (double)got[i % past * C + i / past], (double)x);
+    }
+    snprintf(name, sizeof name, "layer%zu.recurrent_state", layer);
+    t = nb_store_find(want, name);
+    if (!t)
+        return;
+    got += (C * past + 63) / 64 * 64;
+    for (size_t i = 0; i < m->heads * n; i++) {
+        const size_t r = i % n, at = i / n * n + (turned ? r % m->key_dim * m->value_dim + r / m->key_dim : r);
+        float x;
+        memcpy(&x, t->data + 4 * i, 4);
+        if (!(fabsf(got[at] - x) <= 1e-4f))
+            fail_msg("%s %s: value %zu is %g, expected %g", label, name, i, (double)got[at], (double)x);
+    }
+}
+
+/* What recurrent layers keep after the first prompt, in one pass and in pieces that are saved and loaded between. */
+static void check_states(fixture *f, const char *path)
+{
+    const nb_plan *p = nb_model_plan(f->model);
+    const size_t bytes = nb_exec_state_bytes(f->exec);
+    nb_store *want = NULL;
+    size_t T;
+    int32_t *ids = ids_of("input_ids", 0, &T);
+    unsigned char *saved = nb_calloc(2, bytes + 1);
+    const float *at = (const float *)(void *)(saved + bytes - nb_plan_states(p) * sizeof(float));
+
+    fix_run(f, ids, 0, T, NULL);
+    assert_true(nb_exec_state_tokens(f->exec, 0) == T || bytes == 0);
+    nb_exec_state_save(f->exec, 0, saved);
+    fix_run(f, ids, 0, 17, NULL);
+    nb_exec_state_save(f->exec, 0, saved + bytes);
+    fix_run(f, ids, 0, 3, NULL);
+    nb_exec_state_load(f->exec, 0, saved + bytes);
+    fix_run(f, ids + 17, 17, T - 17, NULL);
+    nb_exec_state_save(f->exec, 0, saved + bytes);
+    assert_memory_equal(saved, saved + bytes, bytes);
+    if (access(path, R_OK) == 0) {
+        assert_int_equal(nb_st_open(path, &want, NULL), NB_OK);
+        for (size_t l = 0; l < p->cfg->n_layers; at += nb_plan_state(p, l++))
+            if (nb_plan_state(p, l) > 0)
+                check_state(f, want, l, at);
+        nb_store_close(want);
+    }
+    nb_free(saved);
+    nb_free(ids);
+}
+
 static void check_model(const char *dir, const char *golden_path, fix_opts o)
 {
+    char state[1100];
     fixture f;
     nb_err err = { 0 };
 
@@ -226,6 +294,9 @@ static void check_model(const char *dir, const char *golden_path, fix_opts o)
     if (find("greedy_2"))
         check_greedy(&f, "input_ids_2", "greedy_2", false);
     check_cache(&f);
+    snprintf(state, sizeof state, "%s/golden.state.safetensors", dir);
+    if (nb_exec_state_bytes(f.exec) > 0)
+        check_states(&f, state);
     check_renamed(&f, dir);
     fix_close(&f);
     nb_store_close(golden);
@@ -246,19 +317,6 @@ static void pemberley(void **state)
     check_model("models/pemberley-4m", path, (fix_opts){ .threads = 2 });
 }
 
-static void tiny(void **state)
-{
-    char dir[128], path[160];
-
-    label = *state;
-    snprintf(dir, sizeof dir, "tests/data/models/%s", label);
-    snprintf(path, sizeof path, "%s/golden.safetensors", dir);
-    check_model(dir, path, (fix_opts){ 0 });
-    assert_int_equal(nb_st_open(path, &golden, NULL), NB_OK);
-    check_bits(dir);
-    nb_store_close(golden);
-}
-
 static void small(void **state)
 {
     const char *root = getenv("NB_GOLDEN");
@@ -270,13 +328,12 @@ static void small(void **state)
     check_model(dir, path, (fix_opts){ .threads = 2 });
 }
 
-static void recent(void **state)
+static void tiny_in(const char *root, void **state)
 {
-    const char *root = getenv("NB_GOLDEN");
     char dir[1024], path[1100];
 
     label = *state;
-    snprintf(dir, sizeof dir, "%s/models-2026/%s", root ? root : "../shared/golden", label);
+    snprintf(dir, sizeof dir, "%s/%s", root, label);
     snprintf(path, sizeof path, "%s/golden.safetensors", dir);
     check_model(dir, path, (fix_opts){ 0 });
     assert_int_equal(nb_st_open(path, &golden, NULL), NB_OK);
@@ -284,11 +341,31 @@ static void recent(void **state)
     nb_store_close(golden);
 }
 
+static void tiny(void **state)
+{
+    tiny_in("tests/data/models", state);
+}
+
+static void tiny_2026(void **state)
+{
+    tiny_in("tests/data/models-2026", state);
+}
+
+/* All of them, variants included; those of the tree are not run twice. */
+static void recent(void **state)
+{
+    const char *root = getenv("NB_GOLDEN");
+    char dir[900];
+
+    snprintf(dir, sizeof dir, "%s/models-2026", root ? root : "../shared/golden");
+    tiny_in(dir, state);
+}
+
 /* ---- the list of directories ---------------------------------------------------------------------------------- */
 
 enum { MAX_CASES = 240 };
 static struct CMUnitTest cases[MAX_CASES + 1];
-static char names[MAX_CASES][64], traits[MAX_CASES][256];
+static char names[MAX_CASES][64], types[MAX_CASES][64], traits[MAX_CASES][256];
 static size_t n_cases;
 
 /* The type that config.json dispatches on, if the table has it. */
@@ -306,8 +383,17 @@ static const nb_arch *arch_of(const char *dir)
     return a;
 }
 
+/* Tested already, from the tree. */
+static bool in_tree(const char *name)
+{
+    for (size_t i = 0; i < n_cases; i++)
+        if (cases[i].test_func == tiny_2026 && strcmp(cases[i].initial_state, name) == 0)
+            return true;
+    return false;
+}
+
 /* Rows of ROOT/MODELS.tsv become tests named PREFIX + directory. */
-static void add_cases(const char *root, const char *prefix, CMUnitTestFunction fn)
+static void add_cases(const char *root, const char *prefix, CMUnitTestFunction fn, bool all)
 {
     char line[1024], dir[1100];
     FILE *f;
@@ -323,8 +409,9 @@ static void add_cases(const char *root, const char *prefix, CMUnitTestFunction f
         if (head || !name || !cls || !what)
             continue;
         snprintf(dir, sizeof dir, "%s/%s", root, name);
-        if (!arch_of(dir))
+        if (!arch_of(dir) || (strcmp(prefix, "2026/") == 0 && !all && in_tree(name)))
             continue;
+        snprintf(types[n_cases], sizeof types[0], "%s", arch_of(dir)->type);
         snprintf(names[n_cases], sizeof names[0], "%s%s", prefix, name);
         snprintf(traits[n_cases], sizeof traits[0], "%s", what);
         cases[n_cases] = (struct CMUnitTest){ names[n_cases], fn, NULL, NULL, names[n_cases] + strlen(prefix) };
@@ -343,15 +430,16 @@ static bool wanted(const char *name, int argc, char **argv)
 }
 
 /* A failing model ends the program: no row for it. */
-static int print_table(void)
+static int print_table(const char *only)
 {
     printf("| model_type | directory | traits | largest difference |\n|---|---|---|---|\n");
     for (size_t i = 0; i < n_cases; i++) {
-        char dir[160];
         void *state = cases[i].initial_state;
-        snprintf(dir, sizeof dir, "tests/data/models/%.100s", names[i]);
+        const char *name = cases[i].initial_state;
+        if ((strncmp(names[i], "2026/", 5) == 0) != (only != NULL))
+            continue;
         cases[i].test_func(&state);
-        printf("| `%s` | %s | %s | %.1e |\n", arch_of(dir)->type, names[i], traits[i], (double)worst);
+        printf("| `%s` | %s | %s | %.1e |\n", types[i], name, traits[i], (double)worst);
     }
     return 0;
 }
@@ -362,13 +450,18 @@ int main(int argc, char **argv)
     char path[1024];
     size_t n = 0;
 
-    add_cases("tests/data/models", "", tiny);
-    if (argc == 2 && strcmp(argv[1], "--table") == 0)
-        return print_table();
-    snprintf(path, sizeof path, "%s/models-small", root ? root : "../shared/golden");
-    add_cases(path, "small/", small);
+    const bool table = argc == 2 && strncmp(argv[1], "--table", 7) == 0;
+
+    add_cases("tests/data/models", "", tiny, true);
+    if (table && !argv[1][7])
+        return print_table(NULL);
+    add_cases("tests/data/models-2026", "models-2026/", tiny_2026, true);
     snprintf(path, sizeof path, "%s/models-2026", root ? root : "../shared/golden");
-    add_cases(path, "2026/", recent);
+    add_cases(path, "2026/", recent, table);
+    if (table)
+        return print_table("2026/");
+    snprintf(path, sizeof path, "%s/models-small", root ? root : "../shared/golden");
+    add_cases(path, "small/", small, true);
     cases[n_cases++] = (struct CMUnitTest){ "pemberley-4m", pemberley, NULL, NULL, NULL };
     for (size_t i = 0; i < n_cases; i++)
         if (wanted(cases[i].name, argc, argv))
