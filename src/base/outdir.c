@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/tmpname.h"
 
-#define TREE_DEPTH 16 /* of directories that remove_tree follows */
+#define TREE_DEPTH 16 /* of directories that nb_remove_tree follows */
 
 struct nb_outdir {
     char *path;       /* final, without trailing slashes */
@@ -73,7 +73,7 @@ static void empty_dir(int fd, int depth)
     closedir(d);
 }
 
-static void remove_tree(const char *path)
+void nb_remove_tree(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
@@ -357,7 +357,7 @@ static nb_status swap_in(const nb_outdir *d, nb_err *err)
         if (rc != NB_OK)
             nb_rename(old, d->path, false, NULL);
         else
-            remove_tree(old);
+            nb_remove_tree(old);
     }
     nb_free(old);
     return rc;
@@ -378,7 +378,7 @@ nb_status nb_outdir_commit(nb_outdir *d, nb_err *err)
     if (rc == NB_OK)
         rc = nb_sync_parent(d->path, err);
     else if (!d->keep)
-        remove_tree(d->tmp);
+        nb_remove_tree(d->tmp);
     outdir_free(d);
     return rc;
 }
@@ -388,6 +388,6 @@ void nb_outdir_abort(nb_outdir *d)
     if (!d)
         return;
     if (!d->keep)
-        remove_tree(d->tmp);
+        nb_remove_tree(d->tmp);
     outdir_free(d);
 }

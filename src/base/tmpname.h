@@ -15,6 +15,8 @@ nb_status nb_write_failed(nb_err *err, int e, const char *path, const char *doin
 nb_status nb_exists_failed(nb_err *err, const char *path);
 /* Rename; without `replace` an existing target is NB_EEXISTS. */
 nb_status nb_rename(const char *from, const char *to, bool replace, nb_err *err);
+/* Delete a directory and everything below it, never through a symbolic link; what cannot be removed stays. */
+void nb_remove_tree(const char *path);
 /* fsync the directory that holds `path`. */
 nb_status nb_sync_parent(const char *path, nb_err *err);
 

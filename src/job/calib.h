@@ -17,17 +17,23 @@
 
 typedef struct nb_calib {
     size_t rows, len;
-    int32_t *ids;      /* [rows][len] */
-    const char *spill; /* directory for activations, NULL: they stay in memory; the values are the same. Of the caller */
-    bool resumed;      /* the caller puts the inputs of a later layer into the block: it does not run the embedding */
+    int32_t *ids;             /* [rows][len] */
+    const char *spill;        /* directory for activations, NULL: they stay in memory; the values are the same. Of the caller */
+    size_t docs, used, empty; /* documents of the file, those that gave tokens, those without any; 0 for ids */
+    size_t kinds;             /* different tokens */
+    double distinct;          /* share of runs of 8 tokens that occur once or for the first time */
+    char warning[320];        /* too few tokens, or too uniform, with numbers; or "" */
+    bool resumed;             /* the caller puts the inputs of a later layer into the block: it does not run the embedding */
 } nb_calib;
 
-/* Read `path`: token ids in a safetensors file (as nb_idrows_read takes them), or UTF-8 text that is
- * tokenized with the tokenizer of `model` and cut into rows of `len` tokens (0: 512).
- *   rows, len  limits; 0: all rows (text: 128), whole rows
+/* Read `path`: token ids in a safetensors file (as nb_idrows_read takes them); UTF-8 text that is tokenized with the tokenizer of
+ * `model`; or JSON Lines, each a record {"text": ...} or {"messages": [...]}, the latter through the chat template of `model`.
+ *   rows, len  limits; 0: all rows (text: 128), whole rows (text: 512)
  *   vocab      ids must be below it
- * Text with more than `rows` windows is sampled with a fixed seed; with less than one window it becomes one shorter row.
- * Errors: NB_EOPEN, NB_EFORMAT "ids.tensor", "ids.shape", "ids.token", "calib.token", "calib.empty". Caller clears. */
+ * Text is cut into rows of `len` tokens; more than `rows` windows are sampled with a fixed seed. Records are put one after another
+ * in a seeded order, so that short ones share a row; nothing is padded. Less than one window becomes one shorter row.
+ * Errors: NB_EOPEN, NB_EFORMAT "ids.tensor", "ids.shape", "ids.token", "calib.token", "calib.empty", "calib.short", "calib.json",
+ * "calib.record" with the line; NB_EUNSUPPORTED "calib.parquet", "calib.packed"; those of the template. Caller clears. */
 nb_status nb_calib_open(nb_calib *c, const char *path, const char *model, size_t rows, size_t len, size_t vocab, nb_err *err);
 void nb_calib_clear(nb_calib *c);
 
