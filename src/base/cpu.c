@@ -4,10 +4,12 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -179,4 +181,66 @@ size_t nb_rss_now(void)
 size_t nb_rss_peak(void)
 {
     return status_kb("VmHWM:");
+}
+
+/* ---- memory that is left ---- */
+
+/* The number that a file begins with; "max" and an unreadable file: none. */
+static bool file_number(const char *path, uint64_t *v)
+{
+    FILE *f = fopen(path, "re");
+    bool ok = false;
+
+    if (f) {
+        unsigned long long n;
+        ok = fscanf(f, "%llu", &n) == 1;
+        if (ok)
+            *v = n;
+        fclose(f);
+    }
+    return ok;
+}
+
+/* The number after `key` at the begin of a line; 0 when there is none. */
+static uint64_t line_number(const char *path, const char *key)
+{
+    FILE *f = fopen(path, "re");
+    const size_t n = strlen(key);
+    uint64_t v = 0;
+    char line[128];
+
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, key, n) == 0 && line[n] == ' ')
+            v = strtoull(line + n, NULL, 10);
+    if (f)
+        fclose(f);
+    return v;
+}
+
+static uint64_t left(uint64_t limit, uint64_t used)
+{
+    return limit > used ? limit - used : 1;
+}
+
+size_t nb_mem_free(void)
+{
+    static const char *const groups[][4] = {
+        { "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat", "inactive_file" },
+        { "/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.stat",
+          "total_inactive_file" },
+    };
+    uint64_t least = line_number("/proc/meminfo", "MemAvailable:") * 1024, limit, used;
+    struct rlimit r;
+
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
+        if (file_number(groups[i][0], &limit) && file_number(groups[i][1], &used) && limit < UINT64_MAX / 4) {
+            const uint64_t cache = line_number(groups[i][2], groups[i][3]); /* of files: the system takes it back */
+            const uint64_t more = left(limit, used > cache ? used - cache : 0);
+            least = least == 0 || more < least ? more : least;
+        }
+    if (getrlimit(RLIMIT_AS, &r) == 0 && r.rlim_cur != RLIM_INFINITY) {
+        const uint64_t more = left(r.rlim_cur, status_kb("VmSize:"));
+        least = least == 0 || more < least ? more : least;
+    }
+    return (size_t)least;
 }

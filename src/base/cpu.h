@@ -26,6 +26,9 @@ unsigned nb_cpu_features(void);
 const char *nb_cpu_name(void);
 int nb_cpu_family(void);
 int nb_cpu_cores(void);
+/* Bytes that this process may still take: the least of what the machine has left (without swapping), what its control group and
+ * what RLIMIT_AS leave. 0 when nothing is known. */
+size_t nb_mem_free(void);
 /* Physical memory of the machine and resident size of this process now / at peak; 0 when unknown. */
 size_t nb_mem_total(void);
 size_t nb_rss_now(void);

@@ -1,96 +1,34 @@
-/* cmd_quantize.c - `nibble quantize MODEL -o OUT`: plan, one line per linear, summary. */
-#include <stdio.h>
+/* cmd_quantize.c - `nibble quantize MODEL -o OUT`: the options. */
+#include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/quantize_view.h"
 #include "job/quantize.h"
 
-typedef struct view {
-    nb_cli *cli;
-    const nb_quantize_opts *o;
-    nb_json *rows; /* with --json */
-    bool failed;   /* no memory for them */
-} view;
-
-static void on_plan(void *user, const nb_quantize_plan *p)
+/* "4G", "512M", "4GiB", "4000000000" -> bytes. G is 10^9: a cap that holds under either reading. */
+static nb_status parse_size(const char *text, uint64_t *out, nb_err *err)
 {
-    const view *v = user;
-    char a[32], b[32], c[32], d[32];
+    static const char units[] = "KMGT";
+    char esc[NB_ESC_CAP], *end;
+    const double v = strtod(text, &end);
+    const char *u = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    double bytes = v;
 
-    nb_cli_note(v->cli, "plan: %s, %u bits, %s, layout %s", nb_quantize_method(p->method).title, v->o->bits,
-                v->o->sym ? "symmetric" : "asymmetric", p->layout);
-    nb_cli_note(v->cli, "  linears      %zu in %zu layers, %.1f M weights", p->modules, p->layers, (double)p->params / 1e6);
-    if (v->o->group_size > 0)
-        nb_cli_note(v->cli, "  groups       %lld inputs", (long long)v->o->group_size);
-    else
-        nb_cli_note(v->cli, "  groups       one per output");
-    if (p->rows)
-        nb_cli_note(v->cli, "  calibration  %zu rows of %zu tokens", p->rows, p->len);
-    nb_cli_note(v->cli, "  size         %s -> %s", nb_human_bytes(a, sizeof a, p->in_bytes), nb_human_bytes(b, sizeof b, p->out_bytes));
-    nb_cli_note(v->cli, "  memory       about %s at peak", nb_human_bytes(c, sizeof c, p->peak_bytes));
-    if (p->seconds < 90)
-        snprintf(d, sizeof d, "%.0f s", p->seconds < 1 ? 1 : p->seconds);
-    else
-        snprintf(d, sizeof d, "%.0f min", p->seconds / 60);
-    nb_cli_note(v->cli, "  time         about %s (%s kernels, %d thread%s)", d, p->kernel, p->threads, p->threads == 1 ? "" : "s");
-}
-
-static void add_json(view *v, const nb_quantize_row *r)
-{
-    nb_json *j = nb_json_new_obj();
-
-    v->failed =
-        v->failed || !(nb_json_set(j, "module", nb_json_new_str(r->name)) && nb_json_set(j, "n", nb_json_new_int((int64_t)r->n)) &&
-                       nb_json_set(j, "k", nb_json_new_int((int64_t)r->k)) && nb_json_set(j, "error_rtn", nb_json_new_real(r->before)) &&
-                       nb_json_set(j, "error", nb_json_new_real(r->after)) &&
-                       nb_json_set(j, "ratio", r->ratio < 0 ? nb_json_new_null() : nb_json_new_real(r->ratio)) &&
-                       nb_json_set(j, "damp", r->damp < 0 ? nb_json_new_null() : nb_json_new_real(r->damp)) &&
-                       nb_json_set(j, "note", nb_json_new_str(r->note)) && nb_json_set(j, "seconds", nb_json_new_real(r->seconds)));
-    v->failed = !nb_json_push(v->rows, j) || v->failed;
-}
-
-static void on_row(void *user, const nb_quantize_row *r)
-{
-    view *v = user;
-    char how[32] = "ratio    -", size[32];
-
-    if (r->damp >= 0)
-        snprintf(how, sizeof how, "damp %.2f", r->damp);
-    else if (r->ratio >= 0)
-        snprintf(how, sizeof how, "ratio %.2f", r->ratio);
-    snprintf(size, sizeof size, "%zux%zu", r->n, r->k);
-    nb_cli_note(v->cli, "%4zu/%-4zu %-36s %11s  error %.3e -> %.3e  %s  %6.2f s%s%s", r->done, r->total, r->name, size, r->before, r->after,
-                how, r->seconds, *r->note ? "  " : "", r->note);
-    if (v->rows)
-        add_json(v, r);
-}
-
-static nb_status finish(view *v, const char *out, const nb_quantize_result *res, nb_err *err)
-{
-    char peak[32];
-    bool ok;
-    nb_json *j;
-
-    nb_cli_note(v->cli, "%s: %zu linears in %.1f s, mean error %.3e (plain rounding %.3e), %zu fell back, peak memory %s", out,
-                res->modules, res->seconds, res->mean_after, res->mean_before, res->fallbacks,
-                nb_human_bytes(peak, sizeof peak, res->peak_bytes));
-    if (!v->rows)
-        return NB_OK;
-    j = nb_json_new_obj();
-    ok = nb_json_set(j, "output", nb_json_new_str(out)) &&
-         nb_json_set(j, "method", nb_json_new_str(nb_quantize_method(v->o->method).name)) &&
-         nb_json_set(j, "bits", nb_json_new_int(v->o->bits)) && nb_json_set(j, "group_size", nb_json_new_int(v->o->group_size)) &&
-         nb_json_set(j, "sym", nb_json_new_bool(v->o->sym)) && nb_json_set(j, "seconds", nb_json_new_real(res->seconds)) &&
-         nb_json_set(j, "peak_bytes", nb_json_new_int((int64_t)res->peak_bytes)) &&
-         nb_json_set(j, "fallbacks", nb_json_new_int((int64_t)res->fallbacks)) &&
-         nb_json_set(j, "mean_error", nb_json_new_real(res->mean_after)) &&
-         nb_json_set(j, "mean_error_rtn", nb_json_new_real(res->mean_before)) && nb_json_set(j, "modules", v->rows);
-    v->rows = NULL; /* j's now, or freed by the failed set */
-    if (ok && !v->failed)
-        nb_cli_json(j);
-    nb_json_free(j);
-    return ok && !v->failed ? NB_OK : nb_enomem(err, "the result");
+    if (u) {
+        const bool binary = end[1] == 'i';
+        for (const char *p = units; p <= u; p++)
+            bytes *= binary ? 1024 : 1000;
+        end += binary ? 2 : 1;
+    }
+    end += *end == 'B';
+    if (end == text || *end || !(v > 0) || !(bytes < 1e18)) /* also not a number */
+        return nb_fail(err, NB_EARG, "arg.value", "", "--memory takes a size such as 4G or 800M, not \"%s\"",
+                       nb_esc(esc, sizeof esc, text, strlen(text)));
+    *out = (uint64_t)bytes;
+    return NB_OK;
 }
 
 static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err);
@@ -101,8 +39,13 @@ const nb_cmd nb_cmd_quantize = {
     .usage = "quantize MODEL --method awq|gptq|rtn [--calib FILE] -o OUT [options]",
     .brief = "16-bit model to a 4-bit AWQ or GPTQ checkpoint",
     .help = "MODEL is a Hugging Face directory with f16, bf16 or f32 weights. The linears of the decoder layers become 4-bit;\n"
-            "embedding, head and norms stay. The result opens in vLLM, GPTQModel and Transformers. The calibration file is text, or\n"
-            "token ids as safetensors: one I32 or I64 tensor [rows, tokens].\n\n"
+            "embedding, head and norms stay. The result opens in vLLM, GPTQModel and Transformers. The calibration file is text;\n"
+            "JSON Lines with {\"text\": ...} or {\"messages\": [...]} (through the chat template) each; or token ids as safetensors: one\n"
+            "I32 or I64 tensor [rows, tokens].\n\n"
+            "The plan comes first; --plan-only stops there. The resident size stays below --memory, with the activations in files if\n"
+            "need be, or the job does not begin and names the smallest cap that works; the bytes of the result do not depend on it.\n"
+            "A job that ends early, by Ctrl-C, a full disk or a power failure, leaves OUT.nibble-job: the same command goes on after\n"
+            "the last finished layer and gives the same bytes. Other inputs or options are refused until --restart drops it.\n\n"
             "  nibble quantize MODEL --method awq --calib text.txt -o OUT\n"
             "  nibble quantize MODEL --method awq --group-size 64 --calib ids.safetensors --calib-rows 8 -o OUT\n"
             "  nibble quantize MODEL --method gptq --calib text.txt -o OUT\n"
@@ -169,12 +112,13 @@ static nb_status choose(nb_quantize_opts *o, const words *w, nb_err *err)
 static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
 {
     words w = { .method = "awq", .replay = "quantized", .scales = "f16", .damp = -1, .mse = -1 };
-    const char *out = NULL, *args[1];
+    const char *out = NULL, *memory = NULL, *log = NULL, *args[1];
     int64_t bits = 4, group = 128, rows = 0, len = 0, clip = NB_QUANTIZE_CLIPS;
     bool help;
-    nb_quantize_opts o = { .host = &cli->host, .on_plan = on_plan, .on_row = on_row };
-    nb_quantize_result res;
-    view v = { .cli = cli, .o = &o };
+    nb_quantize_opts o = { .host = &cli->host, .on_plan = nb_qview_plan, .on_row = nb_qview_row };
+    nb_quantize_result res = { 0 };
+    nb_status logged;
+    nb_qview v = { .cli = cli, .o = &o };
     size_t n;
     const nb_opt opts[] = {
         { "--method", NB_OPT_STR, &w.method, 0, 0, "NAME", "awq (default), gptq or rtn" },
@@ -183,7 +127,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--group-size", NB_OPT_INT, &group, -1, 1 << 20, "N", "inputs that share a scale: 128 (default), 64, 32, or -1 for all" },
         { "--sym", NB_OPT_FLAG, &w.sym, 0, 0, NULL, "symmetric grid (default of gptq)" },
         { "--asym", NB_OPT_FLAG, &w.asym, 0, 0, NULL, "asymmetric grid with zero points (default of awq and rtn)" },
-        { "--calib", NB_OPT_STR, &o.calib, 0, 0, "FILE", "calibration text, or ids as safetensors" },
+        { "--calib", NB_OPT_STR, &o.calib, 0, 0, "FILE", "calibration text, JSON Lines, or ids as safetensors" },
         { "--calib-rows", NB_OPT_INT, &rows, 1, 1e7, "N", "use N rows (all; 128 of a text)" },
         { "--calib-len", NB_OPT_INT, &len, 1, 1e6, "N", "tokens per row (all; 512 of a text)" },
         { "--calib-replay", NB_OPT_STR, &w.replay, 0, 0, "KIND", "what the next block sees: quantized (default) or original" },
@@ -198,12 +142,16 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--scale-dtype", NB_OPT_STR, &w.scales, 0, 0, "TYPE", "f16 (default) or bf16" },
         { "-o,--output", NB_OPT_STR, &out, 0, 0, "OUT", "directory to write" },
         { "--force", NB_OPT_FLAG, &o.force, 0, 0, NULL, "replace OUT when it exists" },
+        { "--plan-only", NB_OPT_FLAG, &o.plan_only, 0, 0, NULL, "tell modules, bytes, memory, disk and time; write nothing" },
+        { "--memory", NB_OPT_STR, &memory, 0, 0, "SIZE", "cap of the resident size, as 4G or 800M (60 % of what is free)" },
+        { "--restart", NB_OPT_FLAG, &o.restart, 0, 0, NULL, "drop what an unfinished job left in OUT.nibble-job" },
+        { "--log", NB_OPT_STR, &log, 0, 0, "FILE", "write a JSON object per module to FILE as it is done" },
     };
     nb_status rc = nb_cli_parse(cli, &nb_cmd_quantize, opts, NB_LEN(opts), argc, argv, args, NB_LEN(args), &n, &help, err);
 
     if (help)
         return NB_OK;
-    if (rc == NB_OK && (n == 0 || !out))
+    if (rc == NB_OK && (n == 0 || (!out && !o.plan_only)))
         rc = nb_fail(err, NB_EARG, "arg.missing", "", n == 0 ? "which MODEL? nibble quantize --help" : "where to? give -o OUT");
     if (rc == NB_OK)
         rc = choose(&o, &w, err);
@@ -218,12 +166,19 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         rc = nb_cli_pool(cli, &o.pool, err);
     if (rc == NB_OK && cli->json && !(v.rows = nb_json_new_arr()))
         rc = nb_enomem(err, "the result");
+    if (rc == NB_OK && memory)
+        rc = parse_size(memory, &o.memory, err);
+    if (rc == NB_OK && log)
+        rc = nb_qview_open_log(&v, log, err);
     o.user = &v;
     if (rc == NB_OK)
         rc = nb_quantize(args[0], out, &o, &res, err);
     nb_cli_progress_end(cli);
     if (rc == NB_OK)
-        rc = finish(&v, out, &res, err);
+        rc = nb_qview_finish(&v, out, &res, err);
+    logged = nb_qview_close_log(&v, log, rc == NB_OK && !o.plan_only ? &res : NULL, err);
+    rc = rc == NB_OK ? logged : rc;
+    nb_json_free(v.plan);
     nb_json_free(v.rows);
     nb_pool_close(o.pool);
     return rc;

@@ -149,7 +149,7 @@ static void host_progress(void *user, const nb_progress *p)
     const double now = nb_now();
     const double every = cli->tty_err ? 0.1 : 5.0;
     const bool fresh = !bar.what || strcmp(bar.what, p->what) != 0;
-    char done[32], total[32], rss[32], left[48] = "";
+    char done[32], total[32], rss[32], left[64] = "";
     double rate;
 
     if (cli->quiet)
@@ -167,12 +167,20 @@ static void host_progress(void *user, const nb_progress *p)
     rate = now > bar.t0 ? (double)(p->done - bar.first_done) / (now - bar.t0) : 0;
     put_amount(done, sizeof done, p, p->done);
     put_amount(total, sizeof total, p, p->total);
+    if (rate > 0) {
+        char per[32];
+        if (p->unit && strcmp(p->unit, "bytes") == 0)
+            nb_human_bytes(per, sizeof per, (uint64_t)rate);
+        else
+            snprintf(per, sizeof per, rate < 10 ? "%.1f" : "%.0f", rate);
+        snprintf(left, sizeof left, ", %s/s", per);
+    }
     if (p->total > p->done && rate > 0)
-        snprintf(left, sizeof left, ", %.0f s left", (double)(p->total - p->done) / rate);
+        snprintf(left + strlen(left), sizeof left - strlen(left), ", %.0f s left", (double)(p->total - p->done) / rate);
     nb_human_bytes(rss, sizeof rss, nb_rss_now());
     if (cli->tty_err)
         fputs("\r\033[K", stderr);
-    fprintf(stderr, "%s %s/%s %s%s, %s%s%.60s", p->what, done, total, p->unit ? p->unit : "", left, rss, p->item ? ", " : "",
+    fprintf(stderr, "%s %s/%s %s%s, %s%s%.80s", p->what, done, total, p->unit ? p->unit : "", left, rss, p->item ? ", " : "",
             p->item ? p->item : "");
     if (cli->tty_err) {
         fflush(stderr);

@@ -71,6 +71,7 @@ nb_status nb_st_sink_open(nb_sink **out, nb_outdir *dir, uint64_t shard_bytes, n
 void nb_st_sink_resume(nb_sink *s);
 nb_status nb_st_sink_have(nb_sink *s, const char *name, nb_err *err); /* after begin: an earlier process wrote this tensor */
 nb_status nb_st_sink_read(nb_sink *s, const char *name, uint64_t off, void *p, uint64_t n, nb_err *err); /* what was written */
+uint64_t nb_st_sink_size(const nb_sink *s, const char *name);                                            /* bytes of a tensor; 0: unknown */
 nb_status nb_st_sink_sync(nb_sink *s, nb_err *err);                                                      /* all files so far */
 /* One more string for the metadata of every file, before begin. */
 nb_status nb_st_sink_meta(nb_sink *s, const char *key, const char *value, nb_err *err);

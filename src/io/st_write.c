@@ -452,6 +452,14 @@ static nb_status find(st_sink *s, const char *name, out_tensor **o, nb_err *err)
     return NB_OK;
 }
 
+uint64_t nb_st_sink_size(const nb_sink *base, const char *name)
+{
+    const st_sink *s = (const st_sink *)base;
+    uint64_t at;
+
+    return nb_strmap_get(s->map, name, strlen(name), &at) ? s->tensors[at]->n_bytes : 0;
+}
+
 nb_status nb_st_sink_have(nb_sink *base, const char *name, nb_err *err)
 {
     st_sink *s = (st_sink *)base;

@@ -13,8 +13,8 @@ struct nb_awq_block {
     size_t n_groups;
     float *ref, *out; /* outputs of the inspected span: all tokens; one chunk */
     nb_spill ref_mem;
-    double *part;     /* [tokens]                                             */
-    float *test[2];   /* [NB_AWQ_TEST_ROWS * len][d]                          */
+    double *part;   /* [tokens]                                             */
+    float *test[2]; /* [NB_AWQ_TEST_ROWS * len][d]                          */
 };
 
 /* w *= scales of its inputs, rows /= scales of the group it precedes; or the other way round. */

@@ -50,7 +50,7 @@ nb_block_cost nb_block_bytes(const nb_plan *p, const nb_block_need *need, size_t
 
 nb_status nb_block_stopped(nb_err *err)
 {
-    return nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request; nothing was written");
+    return nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request");
 }
 
 nb_status nb_block_each(nb_block *b, size_t rows, nb_chunk_fn *fn, void *user, nb_err *err)

@@ -290,36 +290,56 @@ static nb_status write_inputs(const nb_journal *j, size_t block, const nb_spill 
     return rc;
 }
 
-nb_status nb_journal_inputs(const nb_journal *j, nb_spill *h, size_t n, nb_err *err)
+/* Read the file of activations, into h unless it is NULL; false when it is not what was written. */
+static bool read_inputs(const nb_journal *j, nb_spill *h, size_t bytes, const char *path)
 {
-    char *path = inputs_path(j, nb_journal_blocks(j)), sum[65];
-    const char *want = nb_json_str(nb_json_get(j->all, "inputs"), "");
-    const size_t step = (size_t)4 << 20, bytes = n * sizeof *h->p;
-    nb_sha256 s;
-    nb_status rc = NB_OK;
+    const size_t step = (size_t)4 << 20;
     const int fd = path ? open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
-    bool good = fd >= 0;
+    char *buf = h ? NULL : nb_alloc(step), sum[65];
+    bool good = fd >= 0 && (h || buf);
+    nb_sha256 s;
 
     nb_sha256_init(&s);
     for (size_t at = 0; good && at < bytes;) {
-        const size_t m = bytes - at < step ? bytes - at : step;
-        const ssize_t r = read(fd, (char *)h->p + at, m);
+        char *to = h ? (char *)h->p + at : buf;
+        const ssize_t r = read(fd, to, bytes - at < step ? bytes - at : step);
         if (r < 0 && errno == EINTR)
             continue;
+        if (r == 0 && !h)
+            break;
         good = r > 0;
         if (good) {
-            nb_sha256_add(&s, (char *)h->p + at, (size_t)r);
-            nb_spill_settle(h);
+            nb_sha256_add(&s, to, (size_t)r);
             at += (size_t)r;
         }
+        if (h)
+            nb_spill_settle(h);
     }
     hex(&s, sum);
-    if (!good || strcmp(sum, want) != 0) {
+    if (fd >= 0)
+        close(fd);
+    nb_free(buf);
+    return good && strcmp(sum, nb_json_str(nb_json_get(j->all, "inputs"), "")) == 0;
+}
+
+bool nb_journal_good_inputs(const nb_journal *j)
+{
+    char *path = inputs_path(j, nb_journal_blocks(j));
+    const bool good = !*nb_json_str(nb_json_get(j->all, "inputs"), "") || read_inputs(j, NULL, SIZE_MAX, path);
+
+    nb_free(path);
+    return good;
+}
+
+nb_status nb_journal_inputs(const nb_journal *j, nb_spill *h, size_t n, nb_err *err)
+{
+    char *path = inputs_path(j, nb_journal_blocks(j));
+    nb_status rc = NB_OK;
+
+    if (!read_inputs(j, h, n * sizeof *h->p, path)) {
         rc = nb_fail(err, NB_EREAD, "job.inputs", "", "the kept activations are not what was written");
         nb_err_at(err, path, NULL);
     }
-    if (fd >= 0)
-        close(fd);
     nb_free(path);
     return rc;
 }

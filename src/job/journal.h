@@ -36,6 +36,8 @@ const nb_json *nb_journal_block(const nb_journal *j, size_t i);
 nb_status nb_journal_add(nb_journal *j, nb_json *blocks, const nb_spill *h, size_t n, nb_err *err);
 /* The activations that were given last. NB_EREAD "job.inputs" when they are not what was written. */
 nb_status nb_journal_inputs(const nb_journal *j, nb_spill *h, size_t n, nb_err *err);
+/* Are they still what was given, as far as reading the file tells? True when none were. */
+bool nb_journal_good_inputs(const nb_journal *j);
 /* Begin anew: no block is finished, nothing is staged. */
 nb_status nb_journal_forget(nb_journal *j, nb_err *err);
 /* The output is complete but for its name. nb_journal_finished() tells a later process that found OUT that it was this job's. */

@@ -7,6 +7,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/sha256.h"
 #include "base/strmap.h"
 #include "tensor/sink.h"
 
@@ -22,6 +23,8 @@ struct nb_qout {
     nb_strmap *replaced; /* name of a stored tensor that is not copied -> what stands there: see below */
     size_t *next;        /* [mods->n] the next linear of the same tensor, SIZE_MAX: none */
     nb_json *notes;      /* further values of the config */
+    nb_json *taken;      /* names of tensors, see nb_qout_taken */
+    bool failed;         /* no memory for one */
     nb_dtype norm_dtype;
     uint64_t bytes;
 };
@@ -116,7 +119,7 @@ static nb_status declare(nb_qout *o, const char *stem, const char *leaf, nb_dtyp
     snprintf(name, sizeof name, "%s.%s", stem, leaf);
     if (nb_shape_count(shape, rank, &count) && nb_dtype_bytes(t, count, &bytes))
         o->bytes += bytes;
-    return nb_sink_declare(o->sink, name, t, rank, shape, err);
+    return o->sink ? nb_sink_declare(o->sink, name, t, rank, shape, err) : NB_OK;
 }
 
 /* The parts of a linear; its bias too when that lies beside others. */
@@ -136,33 +139,41 @@ static nb_status declare_linear(nb_qout *o, const nb_qmod *m, nb_err *err)
     return rc;
 }
 
+static nb_status declare_tensor(nb_qout *o, const nb_tensor *t, nb_dtype as, nb_err *err)
+{
+    uint64_t count, bytes;
+
+    if (nb_shape_count(t->shape, t->rank, &count) && nb_dtype_bytes(as, count, &bytes))
+        o->bytes += bytes;
+    return o->sink ? nb_sink_declare(o->sink, t->name, as, t->rank, t->shape, err) : NB_OK;
+}
+
+/* Without a sink: only count the bytes. */
 static nb_status declare_all(nb_qout *o, nb_err *err)
 {
     nb_status rc = NB_OK;
 
+    o->bytes = 0;
     for (size_t i = 0; rc == NB_OK && i < o->src->store->n_tensors; i++) {
         const nb_tensor *t = &o->src->store->tensors[i];
         uint64_t what;
 
         if (!nb_strmap_get(o->replaced, t->name, t->name_len, &what)) {
-            rc = nb_sink_declare(o->sink, t->name, t->dtype, t->rank, t->shape, err);
-            o->bytes += t->n_bytes;
+            rc = declare_tensor(o, t, t->dtype, err);
         } else if (what == NORM) {
-            rc = nb_sink_declare(o->sink, t->name, o->norm_dtype, t->rank, t->shape, err);
-            o->bytes += t->shape[0] * nb_dtype_info(o->norm_dtype)->bits / 8;
+            rc = declare_tensor(o, t, o->norm_dtype, err);
         } else if (what >= LINEARS) {
             for (size_t m = (size_t)(what - LINEARS); rc == NB_OK && m != SIZE_MAX; m = o->next[m])
                 rc = declare_linear(o, &o->mods->mods[m], err);
         }
     }
-    return rc == NB_OK ? nb_sink_begin(o->sink, err) : rc;
+    return rc == NB_OK && o->sink ? nb_sink_begin(o->sink, err) : rc;
 }
 
-nb_status nb_qout_open(nb_qout **out, const char *path, bool force, nb_loaded *src, const nb_plan *plan, const nb_qmods *mods,
-                       const nb_format *fmt, const nb_qspec *spec, const bool fold_norms[NB_VEC_COUNT], const nb_host *host, nb_err *err)
+nb_status nb_qout_open(nb_qout **out, nb_loaded *src, const nb_plan *plan, const nb_qmods *mods, const nb_format *fmt, const nb_qspec *spec,
+                       const bool fold_norms[NB_VEC_COUNT], const nb_host *host, nb_err *err)
 {
     nb_qout *o = nb_calloc(1, sizeof *o);
-    const char *inputs[1];
     nb_status rc;
 
     *out = NULL;
@@ -174,15 +185,9 @@ nb_status nb_qout_open(nb_qout **out, const char *path, bool force, nb_loaded *s
     o->fmt = fmt;
     o->spec = *spec;
     o->host = host;
-    inputs[0] = nb_hfdir_path(src->dir);
-    rc = nb_outdir_open(&o->dir, path, force, inputs, 1, err);
-    if (rc == NB_OK)
-        rc = nb_st_sink_open(&o->sink, o->dir, 0, err);
-    if (rc == NB_OK) {
-        o->replaced = nb_strmap_new(1024);
-        o->next = nb_alloc_array(mods->n ? mods->n : 1, sizeof *o->next);
-        rc = o->replaced && o->next ? mark_replaced(o, fold_norms, err) : nb_enomem(err, "the list of tensors");
-    }
+    o->replaced = nb_strmap_new(1024);
+    o->next = nb_alloc_array(mods->n ? mods->n : 1, sizeof *o->next);
+    rc = o->replaced && o->next ? mark_replaced(o, fold_norms, err) : nb_enomem(err, "the list of tensors");
     if (rc == NB_OK)
         rc = nb_qout_norm_dtype(src->store, plan, spec->scale_dtype, &o->norm_dtype, err);
     if (rc == NB_OK)
@@ -194,6 +199,26 @@ nb_status nb_qout_open(nb_qout **out, const char *path, bool force, nb_loaded *s
     return rc;
 }
 
+nb_status nb_qout_begin(nb_qout *o, const char *path, const char *staging, bool force, const char *recipe, nb_err *err)
+{
+    const char *inputs[1] = { nb_hfdir_path(o->src->dir) };
+    nb_status rc;
+
+    nb_sink_close(o->sink);
+    nb_outdir_abort(o->dir);
+    o->sink = NULL;
+    o->dir = NULL;
+    rc = nb_outdir_reopen(&o->dir, path, staging, force, inputs, 1, err);
+
+    if (rc == NB_OK)
+        rc = nb_st_sink_open(&o->sink, o->dir, 0, err);
+    if (rc == NB_OK) {
+        nb_st_sink_resume(o->sink);
+        rc = nb_st_sink_meta(o->sink, "nibble", recipe, err);
+    }
+    return rc == NB_OK ? declare_all(o, err) : rc;
+}
+
 void nb_qout_abort(nb_qout *o)
 {
     if (!o)
@@ -203,6 +228,7 @@ void nb_qout_abort(nb_qout *o)
     nb_strmap_free(o->replaced);
     nb_free(o->next);
     nb_json_free(o->notes);
+    nb_json_free(o->taken);
     nb_free(o);
 }
 
@@ -220,6 +246,14 @@ uint64_t nb_qout_bytes(const nb_qout *o)
 
 /* ---- tensors ---- */
 
+static nb_status put(nb_qout *o, const char *name, const void *p, uint64_t bytes, nb_err *err)
+{
+    if (!o->taken)
+        o->taken = nb_json_new_arr();
+    o->failed = !nb_json_push(o->taken, nb_json_new_str(name)) || o->failed;
+    return nb_sink_write(o->sink, name, 0, p, bytes, err);
+}
+
 /* The bias of a linear whose tensor holds those of others too. */
 static nb_status write_bias(nb_qout *o, const nb_qmod *m, nb_err *err)
 {
@@ -233,7 +267,7 @@ static nb_status write_bias(nb_qout *o, const nb_qmod *m, nb_err *err)
     snprintf(name, sizeof name, "%s.bias", m->at.name);
     if (rc == NB_OK)
         rc = nb_from_f32(p, b, t, m->at.n)
-                 ? nb_sink_write(o->sink, name, 0, p, bytes, err)
+                 ? put(o, name, p, bytes, err)
                  : nb_fail(err, NB_EINTERNAL, "internal", "", "a bias cannot be stored as %s", nb_dtype_info(t)->name);
     nb_free(p);
     nb_free(b);
@@ -264,7 +298,7 @@ nb_status nb_qout_linear(nb_qout *o, const nb_qmod *m, const nb_qlin *q, nb_err 
         if (!part[p])
             continue;
         snprintf(name, sizeof name, "%s.%s", m->at.name, o->fmt->parts[p].suffix);
-        rc = nb_sink_write(o->sink, name, 0, part[p], bytes[p], err);
+        rc = put(o, name, part[p], bytes[p], err);
     }
     for (p = 0; p < NB_MAX_PARTS; p++)
         nb_free(part[p]);
@@ -281,7 +315,7 @@ nb_status nb_qout_norm(nb_qout *o, size_t layer, nb_vec vec, const float *w, siz
     if (!p)
         return nb_enomem(err, "a norm vector");
     if (t == o->norm_dtype && nb_from_f32(p, w, t, n))
-        rc = nb_sink_write(o->sink, nb_plan_vec(o->plan, layer, vec, name, sizeof name), 0, p, bytes, err);
+        rc = put(o, nb_plan_vec(o->plan, layer, vec, name, sizeof name), p, bytes, err);
     else
         rc = nb_fail(err, NB_EINTERNAL, "internal", "", "a norm cannot be stored as %s", nb_dtype_info(t)->name);
     nb_free(p);
@@ -302,7 +336,7 @@ static nb_status copy_rest(nb_qout *o, nb_err *err)
             nb_status rc;
 
             if (nb_cancelled(o->host))
-                return nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request; nothing was written");
+                return nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request");
             rc = nb_sink_write(o->sink, t->name, at, t->data + at, n, err);
             if (rc != NB_OK)
                 return rc;
@@ -379,20 +413,91 @@ static nb_status copy_small(nb_qout *o, nb_err *err)
     return rc;
 }
 
-nb_status nb_qout_commit(nb_qout *o, nb_err *err)
+nb_status nb_qout_put(nb_qout *o, const char *name, const char *text, nb_err *err)
+{
+    return nb_outdir_put(o->dir, name, text, strlen(text), err);
+}
+
+nb_status nb_qout_complete(nb_qout *o, nb_err *err)
 {
     nb_status rc = copy_rest(o, err);
 
     if (rc == NB_OK)
         rc = copy_small(o, err);
-    if (rc == NB_OK)
-        rc = nb_sink_finish(o->sink, err);
-    if (rc == NB_OK) {
-        nb_sink_close(o->sink);
-        o->sink = NULL;
-        rc = nb_outdir_commit(o->dir, err);
-        o->dir = NULL;
-    }
+    return rc == NB_OK ? nb_sink_finish(o->sink, err) : rc;
+}
+
+nb_status nb_qout_commit(nb_qout *o, nb_err *err)
+{
+    nb_status rc;
+
+    nb_sink_close(o->sink);
+    o->sink = NULL;
+    rc = nb_outdir_commit(o->dir, err);
+    o->dir = NULL;
     nb_qout_abort(o);
+    return rc;
+}
+
+/* ---- for the journal ---- */
+
+nb_json *nb_qout_taken(nb_qout *o)
+{
+    nb_json *names = o->taken ? o->taken : nb_json_new_arr();
+    const bool failed = o->failed;
+
+    o->taken = NULL;
+    o->failed = false;
+    if (failed) {
+        nb_json_free(names);
+        return NULL;
+    }
+    return names;
+}
+
+nb_status nb_qout_sync(nb_qout *o, nb_err *err)
+{
+    return nb_st_sink_sync(o->sink, err);
+}
+
+static nb_status add_sum(nb_qout *o, const char *name, nb_sha256 *s, unsigned char *buf, size_t cap, nb_err *err)
+{
+    const uint64_t bytes = nb_st_sink_size(o->sink, name);
+    nb_status rc = NB_OK;
+
+    nb_sha256_add(s, name, strlen(name) + 1);
+    for (uint64_t at = 0; rc == NB_OK && at < bytes; at += cap) {
+        const size_t n = bytes - at < cap ? (size_t)(bytes - at) : cap;
+        rc = nb_st_sink_read(o->sink, name, at, buf, n, err);
+        if (rc == NB_OK)
+            nb_sha256_add(s, buf, n);
+    }
+    return rc;
+}
+
+nb_status nb_qout_sum(nb_qout *o, const nb_json *names, char sum[65], nb_err *err)
+{
+    const size_t cap = (size_t)1 << 20;
+    unsigned char *buf = nb_alloc(cap);
+    uint8_t bin[32];
+    nb_sha256 s;
+    nb_status rc = buf ? NB_OK : nb_enomem(err, "a buffer");
+
+    nb_sha256_init(&s);
+    for (size_t i = 0; rc == NB_OK && i < nb_json_len(names); i++)
+        rc = add_sum(o, nb_json_str(nb_json_at(names, i), ""), &s, buf, cap, err);
+    nb_sha256_end(&s, bin);
+    for (int i = 0; i < 32; i++)
+        snprintf(sum + 2 * i, 3, "%02x", bin[i]);
+    nb_free(buf);
+    return rc;
+}
+
+nb_status nb_qout_have(nb_qout *o, const nb_json *names, nb_err *err)
+{
+    nb_status rc = NB_OK;
+
+    for (size_t i = 0; rc == NB_OK && i < nb_json_len(names); i++)
+        rc = nb_st_sink_have(o->sink, nb_json_str(nb_json_at(names, i), ""), err);
     return rc;
 }

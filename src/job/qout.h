@@ -2,7 +2,7 @@
  *
  * Tensors keep the order of the input. Small files are copied byte for byte; config.json gains quantization_config and
  * the dtype of the scales, quantize_config.json holds the same object (formats 6.8). Nothing has its final name before
- * commit. One owner. */
+ * commit; the staging directory belongs to the journal. One owner. */
 #ifndef NB_JOB_QOUT_H
 #define NB_JOB_QOUT_H
 
@@ -18,12 +18,16 @@
 
 typedef struct nb_qout nb_qout;
 
-/* Create the staging directory and lay out its files.
+/* Lay out the files; nothing is written yet.
  *   mods        linears of the layers; the quantized ones must all be written. Those that share a tensor come out one by one
  *   fold_norms  norms of the layers are declared in the dtype nb_qout_norm_dtype() tells and must all be written
  * src, plan, mods and fmt must outlive the handle. */
-nb_status nb_qout_open(nb_qout **out, const char *path, bool force, nb_loaded *src, const nb_plan *plan, const nb_qmods *mods,
-                       const nb_format *fmt, const nb_qspec *spec, const bool fold_norms[NB_VEC_COUNT], const nb_host *host, nb_err *err);
+nb_status nb_qout_open(nb_qout **out, nb_loaded *src, const nb_plan *plan, const nb_qmods *mods, const nb_format *fmt, const nb_qspec *spec,
+                       const bool fold_norms[NB_VEC_COUNT], const nb_host *host, nb_err *err);
+uint64_t nb_qout_bytes(const nb_qout *o); /* tensor bytes of the result */
+/* Begin, or go on with what an earlier process left in `staging`, a directory beside `path`; again after that was emptied. recipe: text for the metadata of
+ * the files. */
+nb_status nb_qout_begin(nb_qout *o, const char *path, const char *staging, bool force, const char *recipe, nb_err *err);
 /* Type in which folded norms are stored: that of the scales, unless a norm of the model does not fit its range; then the stored one. */
 nb_status nb_qout_norm_dtype(const nb_store *s, const nb_plan *plan, nb_dtype scales, nb_dtype *out, nb_err *err);
 /* One more value for the quantization config, "damp_percent" say. Takes v; NB_ENOMEM also when v is NULL. */
@@ -31,9 +35,18 @@ nb_status nb_qout_note(nb_qout *o, const char *key, nb_json *v, nb_err *err);
 /* All rows of one linear, packed by the format. */
 nb_status nb_qout_linear(nb_qout *o, const nb_qmod *m, const nb_qlin *q, nb_err *err);
 nb_status nb_qout_norm(nb_qout *o, size_t layer, nb_vec vec, const float *w, size_t n, nb_dtype t, nb_err *err);
-/* Copy every other tensor and the small files; then complete the directory under its final name. Frees o in any case. */
-nb_status nb_qout_commit(nb_qout *o, nb_err *err);
-void nb_qout_abort(nb_qout *o);           /* removes what was staged; NULL is fine */
-uint64_t nb_qout_bytes(const nb_qout *o); /* tensor bytes of the result */
+
+/* For the journal: names of the tensors written since the last call (an array, the caller's; NULL when out of memory); bytes to
+ * the disk; SHA-256 in hex over such tensors as they are in the files; an earlier process wrote them. */
+nb_json *nb_qout_taken(nb_qout *o);
+nb_status nb_qout_sync(nb_qout *o, nb_err *err);
+nb_status nb_qout_sum(nb_qout *o, const nb_json *names, char sum[65], nb_err *err);
+nb_status nb_qout_have(nb_qout *o, const nb_json *names, nb_err *err);
+
+/* Copy every other tensor and the small files; all is there then but the name. */
+nb_status nb_qout_complete(nb_qout *o, nb_err *err);
+nb_status nb_qout_put(nb_qout *o, const char *name, const char *text, nb_err *err); /* one more small file */
+nb_status nb_qout_commit(nb_qout *o, nb_err *err);                                  /* the final name. Frees o in any case */
+void nb_qout_abort(nb_qout *o);                                                     /* what was staged stays; NULL is fine */
 
 #endif

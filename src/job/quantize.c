@@ -3,8 +3,10 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cpu.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "job/quantize_priv.h"
 
@@ -165,97 +167,21 @@ static nb_status open_input(nb_qjob *j, const char *model, nb_err *err)
     return rc;
 }
 
-/* ---- plan ---- */
-
-struct probe_ctx {
-    const nb_kern *kern;
-    const nb_dense *w;
-    const float *x;
-    float *y;
-    size_t m;
-};
-
-static void probe_strips(void *user, size_t begin, size_t end, int thread)
-{
-    const struct probe_ctx *c = user;
-
-    (void)thread;
-    c->kern->gemm_dense(c->w, c->x, c->w->k, c->m, c->y, c->w->n, begin, end);
-}
-
-/* Multiply-adds per second of the dense kernel on this machine, now: a few milliseconds of real work. */
-static double probe_rate(const nb_kern *kern, nb_pool *pool)
-{
-    enum { N = 1024, K = 512, M = 256 };
-    nb_dense w = { 0 };
-    float *x = nb_calloc(M * K, sizeof *x), *y = nb_calloc(M * N, sizeof *y);
-    struct probe_ctx c = { .kern = kern, .w = &w, .x = x, .y = y, .m = M };
-    double rate = 1e9, t0;
-
-    if (x && y && nb_dense_layout(&w, N, K, NB_DT_F32) && (w.base = nb_huge_alloc(w.bytes))) {
-        int runs = 0;
-        nb_parallel_for(pool, w.n_strips, 1, probe_strips, &c);
-        t0 = nb_now();
-        do {
-            nb_parallel_for(pool, w.n_strips, 1, probe_strips, &c);
-            runs++;
-        } while (nb_now() - t0 < 0.03);
-        rate = (double)runs * N * K * M / (nb_now() - t0);
-    }
-    nb_huge_free(w.base, w.bytes);
-    nb_free(x);
-    nb_free(y);
-    return rate;
-}
-
-static void tell_plan(nb_qjob *j, const nb_kern *kern)
-{
-    nb_quantize_plan p = { .method = j->o->method, .layout = j->fmt->name, .layers = j->cfg.n_layers, .modules = j->mods.n_quantized };
-    uint64_t most = 0, layer = 0, one = 0; /* weights of the largest linear, and of the largest layer */
-
-    for (size_t i = 0; i < j->mods.n; i++) {
-        const nb_qmod *m = &j->mods.mods[i];
-        const uint64_t w = (uint64_t)m->at.n * m->at.k;
-
-        one = (i == j->mods.first[m->layer] ? 0 : one) + w;
-        layer = one > layer ? one : layer;
-        most = w > most ? w : most;
-        p.params += m->quantized ? w : 0;
-    }
-    p.in_bytes = j->src.store->total_bytes;
-    p.out_bytes = nb_qout_bytes(j->out);
-    p.kernel = kern->name;
-    p.threads = nb_pool_threads(j->o->pool);
-    p.peak_bytes = 2 * most + 8 * most;                              /* codes and packed words; float32 in and out */
-    p.seconds = (double)p.params * 8e-9 + (double)p.in_bytes * 1e-9; /* rounding, and moving bytes */
-    if (j->method->open) {
-        const nb_block_cost c = j->method->cost(j);
-        p.rows = j->calib.rows;
-        p.len = j->calib.len;
-        p.peak_bytes = nb_model_bytes(j->src.model) + 4 * layer + c.bytes + c.spill + 2 * most;
-        p.seconds += 1.2 * c.macs * (double)j->cfg.n_layers / probe_rate(kern, j->o->pool);
-    }
-    if (j->o->on_plan)
-        j->o->on_plan(j->o->user, &p);
-}
-
 /* ---- one linear ---- */
 
-static void tell_row(nb_qjob *j, const nb_qmod *m, nb_quantize_row *r)
+void nb_qjob_tell(nb_qjob *j, nb_quantize_row *r)
 {
-    const nb_progress p = {
-        .what = "quantize", .item = m->at.name, .unit = "modules", .done = ++j->res.modules, .total = j->mods.n_quantized
-    };
+    char item[320];
+    const nb_progress p = { .what = "quantize", .item = item, .unit = "modules", .done = ++j->res.modules, .total = j->mods.n_quantized };
 
+    snprintf(item, sizeof item, "%s error %.2e", r->name, r->after);
     r->done = p.done;
     r->total = p.total;
-    r->name = m->at.name;
-    r->expert = nb_mod_expert(m->mod) < j->cfg.moe.n_experts;
-    r->seconds += j->shared;
     j->res.fallbacks += *r->note != 0;
     j->res.mean_before += r->before;
     j->res.mean_after += r->after;
-    nb_report_progress(j->o->host, &p);
+    if (!r->resumed)
+        nb_report_progress(j->o->host, &p);
     if (j->o->on_row)
         j->o->on_row(j->o->user, r);
 }
@@ -268,16 +194,20 @@ static nb_status quantize_linear(nb_qjob *j, const nb_qmod *m, nb_err *err)
     nb_status rc;
 
     if (nb_cancelled(j->o->host))
-        return nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request; nothing was written");
+        return nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request");
     rc = nb_qlin_init(&q, row.n, row.k, nb_qmod_grid(m).g, m->spec.bits, err);
     q.scale_dtype = m->spec.scale_dtype;
     if (rc == NB_OK)
         rc = j->method->solve(j, m, &q, &row, err);
     if (rc == NB_OK)
         rc = nb_qout_linear(j->out, m, &q, err);
-    row.seconds += nb_now() - t0;
+    row.seconds += nb_now() - t0 + j->shared;
+    row.name = m->at.name;
+    row.expert = nb_mod_expert(m->mod) < j->cfg.moe.n_experts;
     if (rc == NB_OK)
-        tell_row(j, m, &row);
+        rc = nb_qresume_row(j, &row, err);
+    if (rc == NB_OK)
+        nb_qjob_tell(j, &row);
     else
         nb_err_at(err, NULL, m->at.name);
     nb_qlin_clear(&q);
@@ -293,34 +223,151 @@ static nb_status quantize_layer(nb_qjob *j, size_t layer, nb_err *err)
     for (size_t i = j->mods.first[layer]; rc == NB_OK && i < j->mods.first[layer + 1]; i++)
         if (j->mods.mods[i].quantized)
             rc = quantize_linear(j, &j->mods.mods[i], err);
-    return rc == NB_OK && j->method->end ? j->method->end(j, err) : rc;
+    if (rc == NB_OK && j->method->end)
+        rc = j->method->end(j, err);
+    return rc == NB_OK ? nb_qresume_layer(j, layer, err) : rc;
 }
 
-static nb_status open_method(nb_qjob *j, const nb_kern *kern, const char *model, nb_err *err)
+static nb_status open_calib(nb_qjob *j, const char *model, nb_err *err)
 {
-    const nb_model_opts mo = { .kern = kern, .pool = j->o->pool, .lazy = true, .f32 = true, .host = j->o->host };
+    const double least = j->o->least_tokens > 0 ? j->o->least_tokens : NB_QUANTIZE_LEAST;
     nb_status rc = NB_OK;
 
     if (j->method->calibrates) {
         rc = nb_calib_open(&j->calib, j->o->calib, model, j->o->calib_rows, j->o->calib_len, j->cfg.vocab, err);
         if (rc == NB_OK)
             rc = nb_qout_norm_dtype(j->src.store, &j->plan, j->o->scale_dtype, &j->norm_dtype, err);
-        if (rc == NB_OK)
-            rc = nb_load_model(&j->src, &mo, err);
     }
+    if (rc == NB_OK && j->calib.warning[0])
+        nb_log(j->o->host, NB_LOG_WARN, "%s", j->calib.warning);
+    j->least_tokens = (size_t)(least * (double)(j->calib.rows * j->calib.len));
+    return rc;
+}
+
+static nb_status open_method(nb_qjob *j, nb_err *err)
+{
+    const nb_model_opts mo = { .kern = j->kern, .pool = j->o->pool, .lazy = true, .f32 = true, .host = j->o->host };
+    nb_status rc = j->method->calibrates ? nb_load_model(&j->src, &mo, err) : NB_OK;
+
+    j->calib.resumed = j->first > 0;
+    if (rc == NB_OK && j->method->open)
+        rc = j->method->open(j, err);
+    return rc == NB_OK ? nb_qresume_inputs(j, err) : rc;
+}
+
+/* ---- the job ---- */
+
+/* Everything that the plan needs, read but for the weights. */
+static nb_status prepare(nb_qjob *j, const char *model, nb_err *err)
+{
+    bool fold[NB_VEC_COUNT] = { false };
+    nb_status rc = open_input(j, model, err);
+
+    if (rc == NB_OK && j->method->folds)
+        j->method->folds(&j->plan, fold);
     if (rc == NB_OK)
-        j->least_tokens =
-            (size_t)((j->o->least_tokens > 0 ? j->o->least_tokens : NB_QUANTIZE_LEAST) * (double)(j->calib.rows * j->calib.len));
-    return rc == NB_OK && j->method->open ? j->method->open(j, err) : rc;
+        rc = nb_qout_open(&j->out, &j->src, &j->plan, &j->mods, j->fmt, &j->spec, fold, j->o->host, err);
+    return rc == NB_OK ? open_calib(j, model, err) : rc;
+}
+
+static nb_status finish(nb_qjob *j, nb_err *err)
+{
+    nb_status rc = nb_qout_complete(j->out, err);
+
+    if (rc == NB_OK)
+        rc = nb_journal_finish(j->journal, err);
+    if (rc == NB_OK) {
+        rc = nb_qout_commit(j->out, err);
+        j->out = NULL;
+    }
+    return rc;
+}
+
+/* With the journal open. taken: something has the name of the output; right when an earlier process finished, else the error. */
+static nb_status work(nb_qjob *j, const char *out, const nb_err *taken, nb_err *err)
+{
+    nb_status rc;
+
+    if (nb_journal_finished(j->journal)) {
+        nb_qresume_tell(j);
+        return NB_OK;
+    }
+    if (taken->code != NB_OK) {
+        if (err)
+            *err = *taken;
+        return taken->code;
+    }
+    rc = nb_qresume_open(j, out, err);
+    if (rc == NB_OK)
+        nb_qresume_tell(j);
+    if (rc == NB_OK && j->first > 0)
+        nb_log(j->o->host, NB_LOG_INFO, "going on after layer %zu of %zu, which are in %s", j->first, j->cfg.n_layers,
+               nb_journal_dir(j->journal));
+    if (rc == NB_OK)
+        rc = open_method(j, err);
+    for (size_t l = j->first; rc == NB_OK && l < j->cfg.n_layers; l++)
+        rc = quantize_layer(j, l, err);
+    return rc == NB_OK ? finish(j, err) : rc;
+}
+
+/* What a failed job leaves is kept when the same command can go on: not when its inputs are at fault. Says so in the error. */
+static bool keeps(const nb_qjob *j, nb_status rc, nb_err *err)
+{
+    const size_t done = j->journal ? nb_journal_blocks(j->journal) : 0;
+    const bool ours = rc == NB_EFORMAT || rc == NB_EUNSUPPORTED || rc == NB_EARG || rc == NB_ENUMERIC;
+
+    if (rc == NB_ECANCELED && done == 0 && err)
+        strncat(err->what, "; nothing was written", sizeof err->what - strlen(err->what) - 1);
+    if (rc == NB_OK || done == 0 || ours)
+        return false;
+    if (err && rc != NB_EEXISTS) {
+        const size_t n = strlen(err->what);
+        snprintf(err->what + n, sizeof err->what - n,
+                 "; %zu of %zu layers are finished and kept in %s: the same command goes on from there", done, j->cfg.n_layers,
+                 nb_journal_dir(j->journal));
+    }
+    return true;
+}
+
+/* Is the name of the output free? One that is taken is forgiven while there may be a finished job of this output. */
+static nb_status may_write(const char *model, const char *out, bool force, nb_err *taken, nb_err *err)
+{
+    const char *inputs[1] = { model };
+    char *dir = nb_journal_path(out);
+    const nb_status rc = nb_outdir_may(out, force, inputs, 1, taken);
+    const bool maybe = rc == NB_EEXISTS && strcmp(taken->cls, "out.exists") == 0 && dir && access(dir, F_OK) == 0;
+
+    nb_free(dir);
+    if (rc == NB_OK || maybe)
+        return NB_OK;
+    if (err)
+        *err = *taken;
+    return rc;
+}
+
+static void close_job(nb_qjob *j)
+{
+    nb_qout_abort(j->out);
+    if (j->method->close)
+        j->method->close(j);
+    nb_calib_clear(&j->calib);
+    nb_qmods_clear(&j->mods);
+    nb_plan_clear(&j->plan);
+    nb_config_clear(&j->cfg);
+    nb_load_close(&j->src);
+    nb_json_free(j->recipe);
+    nb_json_free(j->rows);
+    nb_json_free(j->pending);
 }
 
 nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts *o, nb_quantize_result *res, nb_err *err)
 {
-    const nb_kern *kern = o->kern ? o->kern : nb_kern_pick(nb_cpu_features());
     const double t0 = nb_now();
-    nb_qjob j = { .o = o, .method = methods[o->method] };
-    bool fold[NB_VEC_COUNT] = { false };
+    nb_qjob j = { .o = o, .method = methods[o->method], .kern = o->kern ? o->kern : nb_kern_pick(nb_cpu_features()) };
+    nb_quantize_plan plan;
+    nb_err taken = { 0 };
     nb_status rc;
+    bool keep;
 
     j.fmt = nb_format_find(o->format ? o->format : j.method->layout(o));
     j.spec = (nb_qspec){ .bits = o->bits,
@@ -329,39 +376,34 @@ nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts
                          .desc_act = o->method == NB_QUANT_GPTQ && o->order == NB_GPTQ_DESC && !o->static_groups && o->group_size > 0,
                          .scale_dtype = o->scale_dtype };
     rc = check_options(o, j.method, j.fmt, err);
+    if (rc == NB_OK && !o->plan_only)
+        rc = may_write(model, out, o->force, &taken, err);
     if (rc == NB_OK)
-        rc = open_input(&j, model, err);
-    if (rc != NB_OK)
-        goto done;
-    if (j.method->folds)
-        j.method->folds(&j.plan, fold);
-    rc = nb_qout_open(&j.out, out, o->force, &j.src, &j.plan, &j.mods, j.fmt, &j.spec, fold, o->host, err);
-    if (rc == NB_OK)
-        rc = open_method(&j, kern, model, err);
-    if (rc != NB_OK)
-        goto done;
-    tell_plan(&j, kern);
-    for (size_t l = 0; rc == NB_OK && l < j.cfg.n_layers; l++)
-        rc = quantize_layer(&j, l, err);
+        rc = prepare(&j, model, err);
     if (rc == NB_OK) {
-        rc = nb_qout_commit(j.out, err);
-        j.out = NULL;
+        nb_qplan_make(&j, &plan);
+        if (o->on_plan)
+            o->on_plan(o->user, &plan);
+        rc = nb_qplan_fits(&j, &plan, o->plan_only ? "." : out, err);
+    }
+    if (rc == NB_OK && !o->plan_only)
+        rc = nb_qjob_recipe(&j, &j.recipe, err);
+    if (rc == NB_OK && !o->plan_only) {
+        rc = nb_journal_open(&j.journal, out, nb_json_copy(j.recipe), o->restart, err);
+        if (rc == NB_OK)
+            j.calib.spill = plan.spill ? nb_journal_dir(j.journal) : NULL;
+        if (rc == NB_OK)
+            rc = work(&j, out, &taken, err);
     }
     if (rc == NB_OK && res) {
         j.res.seconds = nb_now() - t0;
-        j.res.mean_before /= (double)j.res.modules;
-        j.res.mean_after /= (double)j.res.modules;
-        j.res.peak_bytes = nb_mem_peak();
+        j.res.mean_before /= (double)(j.res.modules ? j.res.modules : 1);
+        j.res.mean_after /= (double)(j.res.modules ? j.res.modules : 1);
+        j.res.peak_bytes = nb_rss_peak();
         *res = j.res;
     }
-done:
-    nb_qout_abort(j.out);
-    if (j.method->close)
-        j.method->close(&j);
-    nb_calib_clear(&j.calib);
-    nb_qmods_clear(&j.mods);
-    nb_plan_clear(&j.plan);
-    nb_config_clear(&j.cfg);
-    nb_load_close(&j.src);
+    keep = keeps(&j, rc, err);
+    close_job(&j);
+    nb_journal_close(j.journal, keep);
     return rc;
 }

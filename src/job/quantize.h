@@ -21,9 +21,10 @@
 #include "tensor/dtype.h"
 
 enum { NB_QUANTIZE_CLIPS = 20 }; /* clip candidates unless the user says otherwise */
-#define NB_QUANTIZE_DAMP  0.05   /* first share of the mean diagonal that GPTQ adds */
-#define NB_QUANTIZE_LEAST 0.005  /* share of the calibration tokens that an expert must see */
-#define NB_QUANTIZE_MSE   2.4    /* exponent of its grid search, on unless the user says 0: it lowers KL */
+#define NB_QUANTIZE_DAMP   0.05  /* first share of the mean diagonal that GPTQ adds */
+#define NB_QUANTIZE_LEAST  0.005 /* share of the calibration tokens that an expert must see */
+#define NB_QUANTIZE_MEMORY 0.6   /* share of the free memory that a job takes */
+#define NB_QUANTIZE_MSE    2.4   /* exponent of its grid search, on unless the user says 0: it lowers KL */
 
 typedef enum nb_quant_method { NB_QUANT_RTN, NB_QUANT_AWQ, NB_QUANT_GPTQ, NB_QUANT_METHODS } nb_quant_method;
 
@@ -40,10 +41,15 @@ nb_status nb_quantize_method_find(const char *name, nb_quant_method *out, nb_err
 typedef struct nb_quantize_plan {
     nb_quant_method method;
     size_t layers, modules;
-    uint64_t params;     /* weights that are quantized */
-    size_t rows, len;    /* calibration, 0 for RTN    */
-    double seconds;      /* estimate                  */
-    uint64_t peak_bytes; /* estimate                  */
+    uint64_t params;      /* weights that are quantized */
+    size_t rows, len;     /* calibration, 0 for RTN    */
+    size_t docs, empty;   /* documents of the calibration file, those without a token; 0 for ids */
+    double seconds;       /* estimate                                                       */
+    uint64_t peak_bytes;  /* estimate, never too low                                        */
+    uint64_t least_bytes; /* the same with activations in files: the smallest cap that works */
+    uint64_t cap_bytes;   /* it stays below this                                            */
+    bool spill;           /* activations are in files, so that it does                      */
+    uint64_t disk_bytes;  /* that the job takes while it runs, the result included          */
     uint64_t in_bytes, out_bytes;
     const char *kernel, *layout;
     int threads;
@@ -62,8 +68,10 @@ typedef struct nb_quantize_row {
     const nb_awq_best *search; /* of that group, or NULL; valid during the call              */
     const char *note;          /* why a group fell back, or ""                                  */
     double seconds;
+    bool resumed; /* an earlier process did it: told again, so that the list is whole */
 } nb_quantize_row;
 
+/* What decides bytes of the result goes into recipe.c too: a job is resumed only with the same recipe. */
 typedef struct nb_quantize_opts {
     nb_quant_method method;
     unsigned bits;      /* 4; GPTQ 2 to 8 */
@@ -82,6 +90,9 @@ typedef struct nb_quantize_opts {
     bool static_groups;
     double damp, mse; /* 0: NB_QUANTIZE_DAMP, no search of the grid; NB_QUANTIZE_MSE is the usual exponent */
     bool force;
+    bool plan_only;      /* tell the plan and return */
+    bool restart;        /* drop an unfinished job for this output */
+    uint64_t memory;     /* cap of the resident size, 0: NB_QUANTIZE_MEMORY of what is free */
     const nb_kern *kern; /* NULL: best */
     nb_pool *pool;
     const nb_host *host;
@@ -92,11 +103,14 @@ typedef struct nb_quantize_opts {
 
 typedef struct nb_quantize_result {
     size_t modules, fallbacks;
+    size_t resumed; /* layers that an earlier process did */
     double seconds, mean_before, mean_after;
-    uint64_t peak_bytes; /* of the library's allocations */
+    uint64_t peak_bytes; /* largest resident size of the process */
 } nb_quantize_result;
 
-/* Read `model` (a directory), write the directory `out`. Nothing has its final name unless the whole job succeeded.
+/* Read `model` (a directory), write the directory `out`. Nothing has its final name unless the whole job succeeded. A job that ends
+ * early, in whatever way, leaves what it finished in "<out>.nibble-job" (journal.h); the same call goes on from there and gives the
+ * same bytes. Faults of the inputs leave nothing. peak memory stays below the cap or the job does not begin (NB_ENOMEM "mem.budget").
  * Errors: NB_EARG "quantize.group" (SHP-004, names the sizes that fit), "quantize.method", "quantize.format", "quantize.calib"; NB_EUNSUPPORTED
  * "quantize.already", "quantize.input", "quantize.outputs"; NB_EEXISTS; NB_ENUMERIC; NB_ECANCELED; and those of the files. */
 nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts *o, nb_quantize_result *res, nb_err *err);

@@ -4,6 +4,7 @@
 
 #include "job/block.h"
 #include "job/calib.h"
+#include "job/journal.h"
 #include "job/load.h"
 #include "job/qmods.h"
 #include "job/qout.h"
@@ -30,7 +31,13 @@ typedef struct nb_qjob {
     nb_qmods mods;
     size_t least_tokens; /* an expert that fewer calibration tokens reach is rounded plainly */
     bool few;            /* so is the one whose input was looked at last */
-    double shared;       /* seconds spent for several linears, per linear; added to the row of each */
+    const nb_kern *kern;
+    nb_json *recipe;         /* recipe.c */
+    nb_journal *journal;     /* NULL until the work begins */
+    nb_json *rows, *pending; /* of the layer at work; layers that are not recorded yet */
+    size_t first;            /* layer to begin with */
+    double recorded_at;
+    double shared; /* seconds spent for several linears, per linear; added to the row of each */
 } nb_qjob;
 
 struct nb_qmethod {
@@ -49,6 +56,23 @@ struct nb_qmethod {
     /* One linear into q (initialised, scale_dtype set), and the numbers of its row. Linears come in the order of j->mods. */
     nb_status (*solve)(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row *row, nb_err *err);
 };
+
+/* recipe.c: a flat object, the caller's. */
+nb_status nb_qjob_recipe(const nb_qjob *j, nb_json **out, nb_err *err);
+
+/* qplan.c: fill the plan; refuse a job that does not fit into memory or onto the disk. Before method->open; j->out is laid out. */
+void nb_qplan_make(nb_qjob *j, nb_quantize_plan *p);
+nb_status nb_qplan_fits(const nb_qjob *j, const nb_quantize_plan *p, const char *out, nb_err *err);
+
+/* qresume.c. Begin the output, or find what an earlier process left of it; tell its rows and set j->first; its activations into the
+ * opened method. Then a row at a time, and a layer when all of it is written: durable on return for methods with a block. */
+nb_status nb_qresume_open(nb_qjob *j, const char *out, nb_err *err);
+void nb_qresume_tell(nb_qjob *j);
+nb_status nb_qresume_inputs(nb_qjob *j, nb_err *err);
+nb_status nb_qresume_row(nb_qjob *j, const nb_quantize_row *r, nb_err *err);
+nb_status nb_qresume_layer(nb_qjob *j, size_t layer, nb_err *err);
+/* quantize.c: count a finished row and tell the host. */
+void nb_qjob_tell(nb_qjob *j, nb_quantize_row *r);
 
 extern const nb_qmethod nb_method_rtn, nb_method_awq, nb_method_gptq;
 

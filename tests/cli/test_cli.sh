@@ -141,7 +141,7 @@ echo "ok CL-05 stdin absent reads as empty"
 
 # Ctrl-C and its kin end in order with a plain exit code.
 for sig in INT:130 TERM:143 HUP:129; do
-    rm -rf "$TMP/q"
+    rm -rf "$TMP/q" "$TMP/q.nibble-job"
     : >"$TMP/err"
     env --default-signal=INT,TERM,HUP "$NIBBLE" quantize $model --method awq --group-size 64 --calib $model/calib.txt --calib-rows 4 --calib-len 32 -o "$TMP/q" \
         >"$TMP/out" 2>"$TMP/err" &

@@ -461,7 +461,8 @@ static void refusals(void **state)
     }
 }
 
-/* Cancelled at every possible moment in turn: always NB_ECANCELED, never anything under the final name or beside it. */
+/* Cancelled at many moments in turn: always NB_ECANCELED, never anything under the final name or beside it but the directory from
+ * which the next call goes on. */
 static void cancelled(void **state)
 {
     char ids[512], out[512], cmd[600];
@@ -470,7 +471,7 @@ static void cancelled(void **state)
     (void)state;
     snprintf(ids, sizeof ids, "%s", in_scratch("ids.safetensors"));
     snprintf(out, sizeof out, "%s", in_scratch("cancelled"));
-    for (size_t when = 0; rc == NB_ECANCELED; when = when * 2 + 1) {
+    for (size_t when = 0; rc == NB_ECANCELED; when += 5) {
         size_t left = when;
         const nb_host host = { .cancelled = stop, .user = &left };
         const nb_quantize_opts o = {
@@ -482,7 +483,7 @@ static void cancelled(void **state)
         if (rc != NB_OK && rc != NB_ECANCELED)
             fail_msg("after %zu questions: %d %s", when, rc, err.what);
         assert_int_equal(access(out, F_OK) == 0, rc == NB_OK);
-        snprintf(cmd, sizeof cmd, "test -z \"$(ls -A '%s' | grep nibble-)\"", scratch);
+        snprintf(cmd, sizeof cmd, "test -z \"$(ls -A '%s' | grep nibble- | grep -v '^cancelled.nibble-job$')\"", scratch);
         assert_int_equal(system(cmd), 0);
     }
 }
