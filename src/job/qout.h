@@ -25,8 +25,8 @@ typedef struct nb_qout nb_qout;
 nb_status nb_qout_open(nb_qout **out, nb_loaded *src, const nb_plan *plan, const nb_qmods *mods, const nb_format *fmt, const nb_qspec *spec,
                        const bool fold_norms[NB_VEC_COUNT], const nb_host *host, nb_err *err);
 uint64_t nb_qout_bytes(const nb_qout *o); /* tensor bytes of the result */
-/* Begin, or go on with what an earlier process left in `staging`, a directory beside `path`; again after that was emptied. recipe: text for the metadata of
- * the files. */
+/* Begin, or go on with what an earlier process left in `staging`, a directory beside `path`; again after that was emptied.
+ * recipe: text for the metadata of the files. */
 nb_status nb_qout_begin(nb_qout *o, const char *path, const char *staging, bool force, const char *recipe, nb_err *err);
 /* Type in which folded norms are stored: that of the scales, unless a norm of the model does not fit its range; then the stored one. */
 nb_status nb_qout_norm_dtype(const nb_store *s, const nb_plan *plan, nb_dtype scales, nb_dtype *out, nb_err *err);
