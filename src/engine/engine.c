@@ -370,6 +370,11 @@ static void leave_live(nb_engine *e, const nb_seq *s)
         memmove(e->live + i, e->live + i + 1, (--e->n_live - i) * sizeof *e->live);
 }
 
+static void average(double *x, double now)
+{
+    *x = *x == 0 ? now : 0.9 * *x + 0.1 * now;
+}
+
 static void end(nb_engine *e, nb_seq *s, nb_finish why, int32_t id, const nb_err *err)
 {
     nb_req *r = s->req;
@@ -384,8 +389,10 @@ static void end(nb_engine *e, nb_seq *s, nb_finish why, int32_t id, const nb_err
     leave_live(e, s);
     s->state = SEQ_DONE;
     s->times.done = nb_engine_now(e);
-    if (s->times.scheduled > 0)
-        e->service = e->service == 0 ? s->times.done - s->times.scheduled : 0.9 * e->service + 0.1 * (s->times.done - s->times.scheduled);
+    if (s->times.scheduled > 0) {
+        average(&e->service, s->times.done - s->times.scheduled);
+        average(&e->usual_rows, (double)(s->n_ids - r->n_cached) / 2); /* half of it is still to come, usually */
+    }
     e->st.finished[why]++;
     ev = nb_engine_event(e, NB_EV_DONE, s);
     ev->id = id;

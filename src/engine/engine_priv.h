@@ -68,8 +68,8 @@ struct nb_req {
 /* Who uses the engine: one per key with requests. */
 typedef struct tenant {
     uint64_t key;
-    size_t n_reqs, running, waiting, blocks; /* sequences; blocks of their tables */
-    double served;                           /* rows, from a common start */
+    size_t n_reqs, running, waiting, blocks, reserved; /* sequences; blocks of their tables; promised to them */
+    double served;                                     /* rows, from a common start */
 } tenant;
 
 /* A row of logits to be used. */
@@ -122,6 +122,7 @@ struct nb_engine {
 
     double rate[N_RATES]; /* seconds a row, by log2 of rows; 0: not measured */
     double service;       /* seconds from admission to the end, average */
+    double usual_rows;    /* of a sequence, average */
     nb_engine_stats st;
 };
 

@@ -68,6 +68,7 @@ void nb_sched_release(nb_engine *e, nb_seq *s)
 {
     nb_kv_release(&e->kv, s->pages, s->n_pages);
     nb_engine_tenant(e, s->req->key)->blocks -= s->n_pages;
+    nb_engine_tenant(e, s->req->key)->reserved -= s->reserved;
     e->kv.n_reserved -= s->reserved;
     if (!s->req->forked) {
         e->kv.n_reserved -= s->req->fork_reserve;
@@ -91,7 +92,7 @@ static void preempt(nb_engine *e, nb_seq *s)
 /* More than half of the pool belongs to this key while another has something to do (PC-09). */
 static bool too_much(const nb_engine *e, const tenant *t, size_t more)
 {
-    return e->n_tenants > 1 && t->blocks + more > (e->kv.n_pages - 1) / 2;
+    return e->n_tenants > 1 && t->blocks + t->reserved + more > (e->kv.n_pages - 1) / 2;
 }
 
 static bool more_urgent(const nb_engine *e, const nb_req *a, const nb_req *b)
@@ -135,6 +136,7 @@ static uint32_t take(nb_engine *e, nb_seq *s)
     }
     if (s->reserved) {
         s->reserved--;
+        t->reserved--;
         e->kv.n_reserved--;
     }
     page = nb_kv_alloc(&e->kv);
@@ -294,6 +296,7 @@ static bool bring_in(nb_engine *e, nb_seq *s)
     s->state = SEQ_RUNNING;
     s->starved = true;
     t->blocks += s->n_pages;
+    t->reserved += s->reserved;
     t->running++;
     e->st.hit_tokens += s->n_computed;
     e->st.queried_tokens += s->n_ids;
@@ -329,6 +332,14 @@ static double effective_priority(const nb_engine *e, const nb_req *r, double now
     return (double)r->priority - (e->o.priority_age_s > 0 ? floor((now - r->queued) / e->o.priority_age_s) : 0);
 }
 
+/* Rows that a key got, and will get for what runs. */
+static double share_of(nb_engine *e, uint64_t key)
+{
+    const tenant *t = nb_engine_tenant(e, key);
+
+    return t->served + (double)t->running * e->usual_rows;
+}
+
 /* Does request a go before b, which arrived earlier? */
 static bool goes_before(nb_engine *e, const nb_req *a, const nb_req *b, double now)
 {
@@ -338,7 +349,7 @@ static bool goes_before(nb_engine *e, const nb_req *a, const nb_req *b, double n
             return pa < pb;
     }
     if (a->key != b->key) {
-        const double sa = nb_engine_tenant(e, a->key)->served, sb = nb_engine_tenant(e, b->key)->served;
+        const double sa = share_of(e, a->key), sb = share_of(e, b->key);
         if (sa != sb)
             return sa < sb;
     }
@@ -380,19 +391,29 @@ static bool over_share(nb_engine *e, const nb_req *r, size_t blocks, size_t seqs
     return (e->o.max_per_key && t->running > 0 && t->running + seqs > e->o.max_per_key) || (t->running > 0 && too_much(e, t, blocks));
 }
 
-/* Sequences that lost their blocks come back first, oldest first. false: one still waits, nobody else may come in. */
-static bool resume(nb_engine *e)
+/* The preempted sequence to come back next: of the key that got least, oldest. */
+static nb_seq *next_preempted(nb_engine *e)
 {
-    bool all = true;
+    nb_seq *best = NULL;
 
     for (size_t i = 0; i < e->n_live; i++) {
         nb_seq *s = e->live[i];
-        if (s->state != SEQ_PREEMPTED || over_share(e, s->req, nb_blocks(s->n_ids), 1))
-            continue;
-        if (!bring_in(e, s))
-            all = false;
+        if (s->state == SEQ_PREEMPTED && !over_share(e, s->req, nb_blocks(s->n_ids), 1) &&
+            (!best || (s->req->key != best->req->key && share_of(e, s->req->key) < share_of(e, best->req->key))))
+            best = s;
     }
-    return all;
+    return best;
+}
+
+/* Sequences that lost their blocks come back before anybody new. false: one still waits, nobody else may come in. */
+static bool resume(nb_engine *e)
+{
+    nb_seq *s;
+
+    while ((s = next_preempted(e)) != NULL)
+        if (!bring_in(e, s))
+            return false;
+    return true;
 }
 
 /* A key that holds more than half of the pool makes room for the request of another (PC-09). */

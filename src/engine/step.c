@@ -164,6 +164,7 @@ static void fork_choices(nb_engine *e, nb_seq *s)
         o->state = SEQ_RUNNING;
         o->starved = false;
         t->blocks += o->n_pages;
+        t->reserved += o->reserved;
         t->running++;
     }
     r->fork_reserve = 0; /* now theirs */
