@@ -85,7 +85,7 @@ static nb_status check_opts(nb_engine_opts *o, nb_err *err)
     return NB_OK;
 }
 
-static nb_status open_over(nb_exec *x, size_t vocab, const nb_config *cfg, const nb_engine_opts *o, nb_engine **out, nb_err *err)
+nb_status nb_engine_open_exec(nb_exec *x, size_t vocab, const nb_engine_opts *o, nb_engine **out, nb_err *err)
 {
     nb_engine *e = nb_calloc(1, sizeof *e);
     nb_status rc;
@@ -97,7 +97,6 @@ static nb_status open_over(nb_exec *x, size_t vocab, const nb_config *cfg, const
     }
     e->exec = x;
     e->vocab = vocab;
-    e->cfg = cfg;
     e->o = *o;
     e->o.max_seqs = o->max_seqs ? o->max_seqs : 1;
     e->o.max_batched = o->max_batched ? o->max_batched : DEFAULT_BATCHED;
@@ -113,11 +112,6 @@ static nb_status open_over(nb_exec *x, size_t vocab, const nb_config *cfg, const
     }
     *out = e;
     return NB_OK;
-}
-
-nb_status nb_engine_open_exec(nb_exec *x, size_t vocab, const nb_engine_opts *o, nb_engine **out, nb_err *err)
-{
-    return open_over(x, vocab, NULL, o, out, err);
 }
 
 nb_status nb_engine_open(nb_model *m, const nb_engine_opts *opts, nb_engine **out, nb_err *err)
@@ -140,8 +134,10 @@ nb_status nb_engine_open(nb_model *m, const nb_engine_opts *opts, nb_engine **ou
     xo.kv_dtype = o.kv_dtype;
     xo.max_m = o.max_batched;
     xo.n_pages = o.n_pages;
+    xo.n_states = o.max_seqs;
+    o.config = c;
     rc = nb_exec_cpu_open(m, &xo, &x, err);
-    return rc == NB_OK ? open_over(x, c->vocab, c, &o, out, err) : rc;
+    return rc == NB_OK ? nb_engine_open_exec(x, c->vocab, &o, out, err) : rc;
 }
 
 void nb_engine_close(nb_engine *e)

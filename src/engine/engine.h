@@ -126,6 +126,7 @@ typedef struct nb_engine_opts {
     size_t max_queued;         /* choices waiting, 0: no bound [SCH-7] */
     size_t max_queued_tokens;  /* prompt tokens waiting, 0: no bound */
     size_t max_per_key;        /* sequences of one key running, 0: no bound */
+    const nb_config *config;   /* nb_engine_open_exec: tells which planned lengths share a rope table; NULL: all do */
     uint8_t secret[32];        /* root of hashes; all 0: random */
     uint8_t fingerprint[32];   /* of the model */
     bool check;                /* verify every invariant after each step and poison freed blocks (tests, debug) */

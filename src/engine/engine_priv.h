@@ -88,7 +88,6 @@ typedef struct draw_task {
 struct nb_engine {
     nb_engine_opts o;
     nb_exec *exec;
-    const nb_config *cfg; /* NULL: rope tables do not depend on lengths */
     nb_kv kv;
     size_t vocab, words;  /* words of a mask */
     nb_req *first, *dead; /* oldest first; ended in the last step */

@@ -114,7 +114,7 @@ static nb_status make_seqs(const nb_engine *e, nb_req *r, const nb_request *q, n
 static nb_hash root_of(const nb_engine *e, const nb_req *r, const uint8_t *ns)
 {
     static const uint8_t common[32];
-    const size_t rope = e->cfg ? nb_rope_key(e->cfg, r->max_ids) : 0;
+    const size_t rope = e->o.config ? nb_rope_key(e->o.config, r->max_ids) : 0;
     nb_kv_identity id = { .secret = e->o.secret, .fingerprint = e->o.fingerprint, .ns = ns ? ns : common, .adapter = "" };
     nb_sha256 s;
     uint8_t mixed[32];
