@@ -46,7 +46,13 @@ nb_status nb_exec_layers(nb_exec *x, const nb_batch *b, float *h, size_t l0, siz
 
 nb_status nb_exec_span(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err)
 {
-    return x->ops->span(x, b, layer, op0, op1, in, out, err);
+    return x->ops->span(x, b, layer, op0, op1, NULL, in, out, err);
+}
+
+nb_status nb_exec_part(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, float *h, const float *in, float *out,
+                       nb_err *err)
+{
+    return x->ops->span(x, b, layer, op0, op1, h, in, out, err);
 }
 
 nb_status nb_exec_ffn(nb_exec *x, size_t layer, size_t e, const float *in, size_t m, float *act, nb_err *err)

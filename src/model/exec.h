@@ -88,6 +88,10 @@ nb_status nb_exec_span(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, 
 /* Rows in[m][d_model] through gate and up of expert e of a layer (n_experts: the shared one), and its activation: act[m][width of
  * its down projection]. */
 nb_status nb_exec_ffn(nb_exec *x, size_t layer, size_t e, const float *in, size_t m, float *act, nb_err *err);
+/* The same from the middle of a layer: h [m][d_model] goes to and comes from the residual slot; `in` is not read where op0 reads
+ * that slot, out may be NULL, op1 may be the end of the layer. What else op0 and the ops behind it read must be `in` or h. */
+nb_status nb_exec_part(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, float *h, const float *in, float *out,
+                       nb_err *err);
 /* Final norm and head on h[m][d_model]: logits for all rows. */
 nb_status nb_exec_head(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err);
 
@@ -101,7 +105,8 @@ typedef struct nb_exec_ops {
     nb_status (*run)(nb_exec *x, const nb_batch *b, float *logits, nb_err *err);
     nb_status (*embed)(nb_exec *x, const nb_batch *b, float *h, nb_err *err);
     nb_status (*layers)(nb_exec *x, const nb_batch *b, float *h, size_t l0, size_t l1, nb_err *err);
-    nb_status (*span)(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err);
+    nb_status (*span)(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, float *h, const float *in, float *out,
+                      nb_err *err);
     nb_status (*ffn)(nb_exec *x, size_t layer, size_t e, const float *in, size_t m, float *act, nb_err *err);
     nb_status (*head)(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err);
     void (*copy_page)(nb_exec *x, uint32_t to, uint32_t from);

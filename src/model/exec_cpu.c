@@ -487,7 +487,8 @@ static nb_status cpu_layers(nb_exec *base, const nb_batch *b, float *h, size_t l
     return rc;
 }
 
-static nb_status cpu_span(nb_exec *base, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err)
+static nb_status cpu_span(nb_exec *base, const nb_batch *b, size_t layer, size_t op0, size_t op1, float *h, const float *in, float *out,
+                          nb_err *err)
 {
     nb_xcpu *x = (nb_xcpu *)base;
     const nb_plan *p = &x->m->plan;
@@ -501,10 +502,16 @@ static nb_status cpu_span(nb_exec *base, const nb_batch *b, size_t layer, size_t
         rc = begin_cut(x, b, row0, err);
         if (rc != NB_OK)
             break;
-        copy_in(x, p->ops[op0].in, in + row0 * p->slot_len[p->ops[op0].in], x->rows);
+        if (h)
+            copy_in(x, NB_SLOT_X, h + row0 * x->m->cfg.d_model, x->rows);
+        if (!h || p->ops[op0].in != NB_SLOT_X)
+            copy_in(x, p->ops[op0].in, in + row0 * p->slot_len[p->ops[op0].in], x->rows);
         nb_xcpu_ops(x, layer, op0, op1);
         nb_xcpu_flush(x);
-        copy_out(x, p->ops[op1 - 1].out, out + row0 * p->slot_len[p->ops[op1 - 1].out], x->rows);
+        if (out)
+            copy_out(x, p->ops[op1 - 1].out, out + row0 * p->slot_len[p->ops[op1 - 1].out], x->rows);
+        if (h)
+            copy_out(x, NB_SLOT_X, h + row0 * x->m->cfg.d_model, x->rows);
     }
     return rc;
 }
