@@ -57,7 +57,8 @@ const nb_cmd nb_cmd_quantize = {
 /* What the command line says in words and flags. */
 typedef struct words {
     const char *method, *replay, *scales;
-    double damp, mse; /* below 0: not given */
+    double damp, mse, gptaq; /* below 0: not given */
+    int64_t refine;
     bool sym, asym, desc, gar, natural;
 } words;
 
@@ -86,6 +87,12 @@ static nb_status choose_gptq(nb_quantize_opts *o, const words *w, nb_err *err)
     if (rc == NB_OK && w->desc + w->gar + w->natural > 1)
         rc = nb_fail(err, NB_EARG, "arg.value", "", "--desc-act, --act-group-aware and --natural-order exclude each other");
     o->order = w->desc ? NB_GPTQ_DESC : w->natural ? NB_GPTQ_NATURAL : NB_GPTQ_GAR;
+    if (rc == NB_OK)
+        rc = only_for(w->gptaq >= 0, "--gptaq", o, NB_QUANT_GPTQ, err);
+    if (rc == NB_OK)
+        rc = only_for(w->refine >= 0, "--refine", o, NB_QUANT_GPTQ, err);
+    o->gptaq = w->gptaq >= 0 ? w->gptaq : NB_QUANTIZE_GPTAQ;
+    o->refine = w->refine >= 0 ? (unsigned)w->refine : NB_QUANTIZE_REFINE;
     o->damp = w->damp > 0 ? w->damp : 0;
     o->mse = w->mse >= 0 ? w->mse : NB_QUANTIZE_MSE;
     return rc;
@@ -111,7 +118,7 @@ static nb_status choose(nb_quantize_opts *o, const words *w, nb_err *err)
 
 static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
 {
-    words w = { .method = "awq", .replay = "quantized", .scales = "f16", .damp = -1, .mse = -1 };
+    words w = { .method = "awq", .replay = "quantized", .scales = "f16", .damp = -1, .mse = -1, .gptaq = -1, .refine = -1 };
     const char *out = NULL, *memory = NULL, *log = NULL, *args[1];
     int64_t bits = 4, group = 128, rows = 0, len = 0, clip = NB_QUANTIZE_CLIPS;
     bool help;
@@ -138,7 +145,9 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--natural-order", NB_OPT_FLAG, &w.natural, 0, 0, NULL, "gptq: inputs as they are" },
         { "--static-groups", NB_OPT_FLAG, &o.static_groups, 0, 0, NULL, "gptq: grids from the weights before any correction" },
         { "--damp", NB_OPT_NUM, &w.damp, 1e-6, 0.99, "X", "gptq: share of the mean diagonal added (0.05)" },
-        { "--mse", NB_OPT_NUM, &w.mse, 0, 10, "P", "gptq: shrink grids while the error to the power P falls (2.4; 0: off)" },
+        { "--mse", NB_OPT_NUM, &w.mse, 0, 10, "P", "gptq: shrink grids while the error to the power P falls (2; 0: off)" },
+        { "--gptaq", NB_OPT_NUM, &w.gptaq, 0, 1, "X", "gptq: share of the step towards the original model's outputs (0.5; 0: off)" },
+        { "--refine", NB_OPT_INT, &w.refine, 0, 100, "N", "gptq: sweeps of coordinate descent over the codes (4; 0: off)" },
         { "--scale-dtype", NB_OPT_STR, &w.scales, 0, 0, "TYPE", "f16 (default) or bf16" },
         { "-o,--output", NB_OPT_STR, &out, 0, 0, "OUT", "directory to write" },
         { "--force", NB_OPT_FLAG, &o.force, 0, 0, NULL, "replace OUT when it exists" },

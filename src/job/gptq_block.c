@@ -4,13 +4,20 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "job/gptq_walk.h"
+#include "solve/solve_refine.h"
 #include "solve/solve_rtn.h"
 
 struct nb_gptq_block {
     nb_block base;
     nb_gptq_opts o;
+    nb_gptq_extra x;
     nb_gptq_factor f;
     bool routed; /* the inputs of the experts are captured */
+    bool walks;
+    nb_gptq_walk walk;
+    float *h;              /* [k][k] damped second moments, when codes are refined */
+    nb_cross cross, resid; /* to the original model; sums are NULL where there is none */
 };
 
 /* Work for all experts of a layer, each with its share of the tokens. */
@@ -29,8 +36,15 @@ static void add_experts(const nb_plan *p, double t, double before, double *macs,
     }
 }
 
-nb_block_cost nb_gptq_block_cost(const nb_plan *p, size_t rows, size_t len, bool replay_original, int threads)
+/* Moments, factor, moments to refine against, moments with the original model. */
+static uint64_t linear_bytes(size_t k, bool refined, bool paired)
 {
+    return (uint64_t)k * k * (sizeof(double) + sizeof(float) * (1 + (uint64_t)refined + (paired ? 2 : 0)));
+}
+
+nb_block_cost nb_gptq_block_cost(const nb_plan *p, const nb_gptq_extra *x, size_t rows, size_t len, bool replay_original, int threads)
+{
+    const bool walks = nb_gptq_walk_can(p), paired = walks && x->share > 0;
     const double t = (double)rows * (double)len, attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2;
     double before = 0; /* multiply-adds per token of the ops so far */
     uint64_t most = 0;
@@ -39,6 +53,7 @@ nb_block_cost nb_gptq_block_cost(const nb_plan *p, size_t rows, size_t len, bool
 
     nb_block_sizes(p, rows, len, &need);
     c = nb_block_bytes(p, &need, rows, len, replay_original);
+    c.spill += 4 * (uint64_t)rows * len * nb_gptq_walk_floats(p, paired);
     for (size_t op = 0; op < p->n_ops; op++) {
         size_t n = 0, k = 0, weights = 0;
         before += p->ops[op].kind == NB_OP_ATTN ? attn : 0;
@@ -50,18 +65,19 @@ nb_block_cost nb_gptq_block_cost(const nb_plan *p, size_t rows, size_t len, bool
             nb_plan_linear_size(p, p->ops[op].roles[r], &n, &k);
             weights += n * k;
         }
-        c.macs += t * before + t * (double)k * (double)k / 2;  /* up to here once more, second moments */
-        c.macs += 2 * (double)k * (double)k * (double)k;       /* two factorisations in float64        */
-        c.macs += (double)weights * ((double)k / 2 + 4 * 512); /* corrections; both errors             */
+        c.macs += (walks ? 0 : t * before) + t * (double)k * (double)k * (paired ? 1.5 : 0.5); /* up to here once more; moments */
+        c.macs += 2 * (double)k * (double)k * (double)k;                                       /* two factorisations in float64 */
+        c.macs += (double)weights * ((double)k / 2 + 4 * 512);                                 /* corrections; both errors      */
+        c.macs += (double)weights * (double)k * ((x->sweeps > 0 ? 1.5 : 0) + (paired ? 2 : 0));
         before += (double)weights;
-        most = (uint64_t)k * k * (sizeof(double) + sizeof(float)) > most ? (uint64_t)k * k * (sizeof(double) + sizeof(float)) : most;
+        most = linear_bytes(k, x->sweeps > 0, paired) > most ? linear_bytes(k, x->sweeps > 0, paired) : most;
     }
-    c.macs += t * before;
-    c.bytes += most + 4 * (uint64_t)need.linear / 8 * (uint64_t)threads;
+    c.macs += t * before * (paired ? 2 : 1);
+    c.bytes += most + 4 * (uint64_t)need.linear / 8 * (uint64_t)threads + (paired ? 4 * (uint64_t)need.linear : 0);
     return c;
 }
 
-nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const nb_gptq_opts *o, nb_err *err)
+nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const nb_gptq_opts *o, const nb_gptq_extra *x, nb_err *err)
 {
     nb_gptq_block *b = nb_calloc(1, sizeof *b);
     nb_block_need need;
@@ -71,20 +87,33 @@ nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const n
     if (!b)
         return nb_enomem(err, "the GPTQ block");
     b->o = *o;
+    b->x = *x;
+    b->walks = nb_gptq_walk_can(nb_model_plan(in->model));
     nb_block_sizes(nb_model_plan(in->model), in->calib->rows, in->calib->len, &need);
     rc = nb_block_open(&b->base, in, &need, err);
     if (rc == NB_OK)
         *out = b;
     else
-        nb_free(b);
+        nb_gptq_block_close(b);
     return rc;
+}
+
+/* What belongs to one input. */
+static void clear_input(nb_gptq_block *b)
+{
+    nb_gptq_factor_clear(&b->f);
+    nb_cross_clear(&b->cross);
+    nb_cross_clear(&b->resid);
+    nb_free(b->h);
+    b->h = NULL;
 }
 
 void nb_gptq_block_close(nb_gptq_block *b)
 {
     if (!b)
         return;
-    nb_gptq_factor_clear(&b->f);
+    clear_input(b);
+    nb_gptq_walk_clear(&b->walk);
     nb_block_clear(&b->base);
     nb_free(b);
 }
@@ -96,8 +125,16 @@ nb_block *nb_gptq_block_base(nb_gptq_block *b)
 
 nb_status nb_gptq_block_bind(nb_gptq_block *b, size_t layer, nb_err *err)
 {
+    nb_status rc = NB_OK;
+
     b->routed = false;
-    return nb_block_bind(&b->base, layer, err);
+    if (b->walks)
+        rc = nb_gptq_walk_reach(&b->walk, &b->base, b->x.share > 0, layer, err);
+    if (rc == NB_OK)
+        rc = nb_block_bind(&b->base, layer, err);
+    if (rc == NB_OK && b->walks && b->base.h_next)
+        rc = nb_block_capture(&b->base, err);
+    return rc == NB_OK && b->walks ? nb_gptq_walk_start(&b->walk, err) : rc;
 }
 
 /* The inputs of the layer's experts, once: behind attention as it was quantized. */
@@ -119,6 +156,18 @@ static void no_moments(nb_gram *g)
         g->sum[i * g->k + i] = 1;
 }
 
+/* The second moments of what a LINEAR op reads, and its moments with what the original model reads there. */
+static nb_status walk_to(nb_gptq_block *b, nb_input *in, nb_err *err)
+{
+    const nb_plan *p = b->base.plan;
+    const bool paired = b->x.share > 0, adds = nb_gptq_walk_adds(p, in->op);
+    nb_status rc = paired ? nb_cross_init(&b->cross, in->k, in->k, err) : NB_OK;
+
+    if (rc == NB_OK && paired && adds)
+        rc = nb_cross_init(&b->resid, b->base.d, in->k, err);
+    return rc == NB_OK ? nb_gptq_walk_to(&b->walk, in, &b->cross, adds ? &b->resid : NULL, err) : rc;
+}
+
 static nb_status moments(nb_gptq_block *b, nb_mod mod, nb_input **out, nb_err *err)
 {
     const size_t op = nb_mod_op(b->base.plan, mod);
@@ -135,7 +184,28 @@ static nb_status moments(nb_gptq_block *b, nb_mod mod, nb_input **out, nb_err *e
     }
     *out = in;
     rc = nb_gram_init(&in->gram, in->k, err);
-    return rc == NB_OK ? nb_block_capture_op(&b->base, op, err) : rc;
+    if (rc == NB_OK)
+        rc = b->walks ? walk_to(b, in, err) : nb_block_capture_op(&b->base, op, err);
+    return rc;
+}
+
+/* The moments in float32, damped as they were for the factor; inputs that were always 0 stay without. */
+static nb_status keep_moments(nb_gptq_block *b, const nb_gram *g, nb_err *err)
+{
+    const size_t k = g->k;
+    double mean = 0;
+
+    b->h = nb_alloc_array(k, k * sizeof *b->h);
+    if (!b->h)
+        return nb_enomem(err, "the second moments of one input");
+    for (size_t i = 0; i < k * k; i++)
+        b->h[i] = (float)g->sum[i];
+    for (size_t i = 0; i < k; i++)
+        mean += g->sum[i * k + i] / (double)k;
+    for (size_t i = 0; i < k; i++)
+        if (b->h[i * k + i] > 0.0f)
+            b->h[i * k + i] += (float)(b->o.damp * mean);
+    return NB_OK;
 }
 
 nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym, size_t least, bool *few, nb_err *err)
@@ -143,7 +213,7 @@ nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym
     nb_input *in = NULL;
     nb_status rc;
 
-    nb_gptq_factor_clear(&b->f);
+    clear_input(b);
     b->o.g = g;
     b->o.sym = sym;
     rc = moments(b, mod, &in, err);
@@ -153,6 +223,10 @@ nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym
             no_moments(&in->gram);
         else
             nb_gram_finish(&in->gram);
+        if (b->x.sweeps > 0 && !*few)
+            rc = keep_moments(b, &in->gram, err);
+    }
+    if (rc == NB_OK) {
         rc = nb_gptq_factor_make(&b->f, &b->o, in->gram.sum, in->k, b->base.pool, err);
     }
     if (in)
@@ -170,6 +244,26 @@ const nb_gptq_factor *nb_gptq_block_factor(const nb_gptq_block *b)
     return &b->f;
 }
 
+/* Codes of w into q: shifted first when there is an original model, refined after. */
+static nb_status round_weights(nb_gptq_block *b, const float *w, nb_qlin *q, nb_gptq_result *res, nb_err *err)
+{
+    const bool shift = b->cross.sum && !b->f.failed;
+    float *v = shift ? nb_alloc_array(q->n, q->k * sizeof *v) : NULL;
+    nb_refine_result moved;
+    nb_status rc = NB_OK;
+
+    if (shift && !v)
+        return nb_enomem(err, "a linear");
+    if (shift)
+        rc = nb_shift(b->base.pool, &b->f, b->x.share, &b->cross, b->resid.sum ? &b->resid : NULL, w, q->n, v, err);
+    if (rc == NB_OK)
+        rc = nb_gptq_solve(&b->f, &b->o, shift ? v : w, q, res, b->base.pool, err);
+    if (rc == NB_OK && b->h && !res->fallback)
+        rc = nb_refine(b->base.pool, b->x.sweeps, b->h, shift ? v : w, q, &moved, err);
+    nb_free(v);
+    return rc;
+}
+
 nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_mod mod, nb_qlin *q, nb_gptq_result *res, double *before, double *after, nb_err *err)
 {
     const nb_grid plain = { .g = q->g, .bits = q->bits, .sym = b->o.sym, .stored = q->scale_dtype };
@@ -182,7 +276,7 @@ nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_mod mod, nb_qlin *q, nb_gptq_
     b->o.bits = q->bits;
     rc = nb_block_error(base, mod, base->w, base->tmp, before, err);
     if (rc == NB_OK)
-        rc = nb_gptq_solve(&b->f, &b->o, base->w, q, res, base->pool, err);
+        rc = round_weights(b, base->w, q, res, err);
     if (rc != NB_OK)
         return rc;
     nb_qlin_dequant(q, base->tmp);
@@ -192,5 +286,13 @@ nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_mod mod, nb_qlin *q, nb_gptq_
 
 nb_status nb_gptq_block_replay(nb_gptq_block *b, nb_err *err)
 {
-    return nb_block_replay(&b->base, err);
+    nb_status rc = NB_OK;
+
+    clear_input(b);
+    if (b->walks)
+        rc = nb_gptq_walk_end(&b->walk, err);
+    if (rc != NB_OK || !b->walks || b->base.h_next)
+        return rc == NB_OK ? nb_block_replay(&b->base, err) : rc;
+    nb_model_unbind_layer(b->base.model, b->base.layer);
+    return rc;
 }

@@ -1,5 +1,5 @@
 /* gptq_block.h - GPTQ on one decoder block: per input, run the block as quantized so far, factor the second moments, solve the
- * linears that read it.
+ * linears that read it: shift their weights towards what the original model computes, round, refine.
  *
  * Calls per layer: bind, then for each input in order prepare and solve the linears that read it, then replay. Later inputs so
  * see what earlier linears were rounded to (true_sequential). Source: spec quantizers 9. One owner; work is split inside by the pool. */
@@ -11,11 +11,17 @@
 
 typedef struct nb_gptq_block nb_gptq_block;
 
+/* Beyond GPTQ. */
+typedef struct nb_gptq_extra {
+    double share;    /* of the step towards the original model, solve_shift.h; 0: none. Needs a plan that nb_gptq_walk_can walk */
+    unsigned sweeps; /* of the refinement of codes, solve_refine.h; 0: none */
+} nb_gptq_extra;
+
 /* What a block will take; for the plan. */
-nb_block_cost nb_gptq_block_cost(const nb_plan *p, size_t rows, size_t len, bool replay_original, int threads);
+nb_block_cost nb_gptq_block_cost(const nb_plan *p, const nb_gptq_extra *x, size_t rows, size_t len, bool replay_original, int threads);
 
 /* o->g is set from each linear. */
-nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const nb_gptq_opts *o, nb_err *err);
+nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const nb_gptq_opts *o, const nb_gptq_extra *x, nb_err *err);
 void nb_gptq_block_close(nb_gptq_block *b);
 nb_block *nb_gptq_block_base(nb_gptq_block *b);
 

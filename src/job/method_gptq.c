@@ -21,6 +21,11 @@ static nb_gptq_opts options(const nb_quantize_opts *o)
                            .mse = o->mse };
 }
 
+static nb_gptq_extra extra(const nb_quantize_opts *o)
+{
+    return (nb_gptq_extra){ .share = o->gptaq, .sweeps = o->refine };
+}
+
 static nb_status tell_config(nb_qjob *j, nb_err *err)
 {
     nb_status rc = nb_qout_note(j->out, "damp_percent", nb_json_new_real(options(j->o).damp), err);
@@ -40,8 +45,9 @@ static nb_status open(nb_qjob *j, nb_err *err)
                              .replay_original = j->o->replay_original,
                              .all_experts = j->o->all_experts };
     const nb_gptq_opts o = options(j->o);
+    const nb_gptq_extra x = extra(j->o);
     nb_gptq_block *b = NULL;
-    nb_status rc = nb_gptq_block_open(&b, &in, &o, err);
+    nb_status rc = nb_gptq_block_open(&b, &in, &o, &x, err);
 
     j->state = b;
     return rc == NB_OK ? tell_config(j, err) : rc;
@@ -54,7 +60,9 @@ static void close(nb_qjob *j)
 
 static nb_block_cost cost(const nb_qjob *j)
 {
-    return nb_gptq_block_cost(&j->plan, j->calib.rows, j->calib.len, j->o->replay_original, nb_pool_threads(j->o->pool));
+    const nb_gptq_extra x = extra(j->o);
+
+    return nb_gptq_block_cost(&j->plan, &x, j->calib.rows, j->calib.len, j->o->replay_original, nb_pool_threads(j->o->pool));
 }
 
 static nb_block *block(nb_qjob *j)

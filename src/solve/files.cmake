@@ -1,5 +1,5 @@
 nb_floor(solve
-  FILES linalg.c chol.c solve_rtn.c solve_awq.c solve_gptq.c
+  FILES linalg.c chol.c solve_rtn.c solve_awq.c solve_gptq.c solve_refine.c solve_shift.c
   DEPS tensor base
   LIBS m)
 if(OPENBLAS_FOUND)

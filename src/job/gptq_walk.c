@@ -1,0 +1,240 @@
+/* gptq_walk.c - one pass through a block for both models. */
+#include "job/gptq_walk.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- which plans ---- */
+
+/* Is the residual and the input of op `at` all that the ops from there on read? Only of kinds that are known here. */
+static bool can_part(const nb_plan *p, size_t at)
+{
+    bool written[NB_SLOT_COUNT] = { false };
+
+    written[NB_SLOT_X] = written[p->ops[at].in] = true;
+    for (size_t i = at; i < p->n_ops; i++) {
+        const nb_op *op = &p->ops[i];
+        switch (op->kind) {
+        case NB_OP_NORM:
+        case NB_OP_LINEAR:
+        case NB_OP_QKNORM:
+        case NB_OP_CLIP:
+        case NB_OP_ROPE:
+        case NB_OP_ATTN:
+        case NB_OP_ACT:
+        case NB_OP_ACT_MUL:
+        case NB_OP_ADD:
+            break;
+        default:
+            return false;
+        }
+        if (!written[op->in] || op->when != NB_WHEN_ALWAYS || (op->kind == NB_OP_ADD && !written[op->out]))
+            return false;
+        written[op->out] = true;
+    }
+    return true;
+}
+
+bool nb_gptq_walk_can(const nb_plan *p)
+{
+    if (p->n_ops == 0 || p->ops[0].in != NB_SLOT_X)
+        return false;
+    for (size_t op = 0; op < p->n_ops; op++)
+        if (p->ops[op].kind == NB_OP_LINEAR) {
+            size_t n, k;
+            nb_plan_linear_size(p, p->ops[op].roles[0], &n, &k);
+            if (k != p->slot_len[p->ops[op].in] || op == 0 || p->ops[op - 1].out != p->ops[op].in || !can_part(p, op))
+                return false;
+        }
+    return can_part(p, 0);
+}
+
+bool nb_gptq_walk_adds(const nb_plan *p, size_t op)
+{
+    return op + 1 < p->n_ops && p->ops[op + 1].kind == NB_OP_ADD && p->ops[op + 1].in == p->ops[op].out;
+}
+
+/* The first LINEAR op at or behind `op`; n_ops when there is none. */
+static size_t next_linear(const nb_plan *p, size_t op)
+{
+    while (op < p->n_ops && p->ops[op].kind != NB_OP_LINEAR)
+        op++;
+    return op;
+}
+
+size_t nb_gptq_walk_floats(const nb_plan *p, bool paired)
+{
+    size_t most = 0, last = 0;
+
+    if (!nb_gptq_walk_can(p))
+        return 0;
+    for (size_t op = next_linear(p, 0); op < p->n_ops; op = next_linear(p, op + 1)) {
+        const size_t k = p->slot_len[p->ops[op].in];
+        most = last + k > most ? last + k : most;
+        last = k;
+    }
+    return most + (paired ? most + p->cfg->d_model : 0);
+}
+
+/* ---- one step ---- */
+
+struct step {
+    nb_gptq_walk *w;
+    nb_walker *m;
+    size_t to;
+    float *next;  /* [tokens][inputs of op `to`], NULL at the end of the block */
+    nb_input *in; /* what is summed up there, or NULL */
+    nb_cross *d, *r;
+};
+
+static nb_status add_moments(const struct step *s, const float *x, size_t at, size_t m, nb_err *err)
+{
+    nb_block *b = s->w->b;
+    nb_input *in = s->in;
+    const size_t stride = b->cap.stride, k = in->k;
+    nb_status rc;
+
+    for (size_t r = (stride - at % stride) % stride; r < m; r += stride)
+        memcpy(in->sample + (at + r) / stride * k, x + r * k, k * sizeof *x);
+    in->tokens += m;
+    in->n_sample = (in->tokens + stride - 1) / stride;
+    rc = nb_gram_add(&in->gram, b->pool, x, k, m, err);
+    if (rc == NB_OK && s->d)
+        rc = nb_cross_add(s->d, b->pool, s->w->orig.act.p + at * k, x, x, m, err);
+    if (rc == NB_OK && s->r)
+        rc = nb_cross_add(s->r, b->pool, s->w->orig.h + at * b->d, b->h + at * b->d, x, m, err);
+    return rc;
+}
+
+static nb_status step_chunk(void *user, const nb_batch *batch, size_t at, nb_err *err)
+{
+    const struct step *s = user;
+    nb_block *b = s->w->b;
+    const nb_plan *p = b->plan;
+    const float *act = s->m->at > 0 ? s->m->act.p + at * p->slot_len[p->ops[s->m->at].in] : NULL;
+    float *x = s->next ? s->next + at * p->slot_len[p->ops[s->to].in] : NULL;
+    nb_status rc = nb_exec_part(b->exec, batch, b->layer, s->m->at, s->to, s->m->h + at * b->d, act, x, err);
+
+    if (rc == NB_OK && s->in)
+        rc = add_moments(s, x, at, batch->m, err);
+    nb_spill_settle(&s->w->orig_mem);
+    nb_spill_settle(&s->w->orig.act);
+    nb_spill_settle(&s->w->now.act);
+    return rc;
+}
+
+/* Bring one model to op `s->to`. */
+static nb_status step(struct step *s, nb_err *err)
+{
+    nb_block *b = s->w->b;
+    nb_spill next = { 0 };
+    nb_status rc = NB_OK;
+
+    if (s->m->at == s->to)
+        return NB_OK;
+    if (s->to < b->plan->n_ops)
+        rc = nb_spill_open(&next, b->calib->spill, b->tokens, b->plan->slot_len[b->plan->ops[s->to].in],
+                           "inputs of a linear; fewer rows need less (--calib-rows)", err);
+    s->next = next.p;
+    if (rc == NB_OK)
+        rc = nb_block_each(b, b->calib->rows, step_chunk, s, err);
+    nb_spill_close(&s->m->act);
+    s->m->act = next;
+    s->m->at = s->to;
+    return rc;
+}
+
+static nb_status step_original(nb_gptq_walk *w, size_t to, nb_err *err)
+{
+    struct step s = { .w = w, .m = &w->orig, .to = to };
+
+    return w->paired ? step(&s, err) : NB_OK;
+}
+
+/* ---- the walk ---- */
+
+static nb_status embed_chunk(void *user, const nb_batch *batch, size_t at, nb_err *err)
+{
+    nb_gptq_walk *w = user;
+
+    return nb_exec_embed(w->b->exec, batch, w->orig.h + at * w->b->d, err);
+}
+
+struct through {
+    nb_gptq_walk *w;
+    size_t layer;
+};
+
+static nb_status layer_chunk(void *user, const nb_batch *batch, size_t at, nb_err *err)
+{
+    const struct through *t = user;
+    nb_block *b = t->w->b;
+
+    return nb_exec_layers(b->exec, batch, t->w->orig.h + at * b->d, t->layer, t->layer + 1, err);
+}
+
+nb_status nb_gptq_walk_reach(nb_gptq_walk *w, nb_block *b, bool paired, size_t layer, nb_err *err)
+{
+    struct through t = { .w = w };
+    nb_status rc;
+
+    w->b = b;
+    w->paired = paired;
+    w->now.h = b->h;
+    if (!paired || w->orig.h)
+        return NB_OK;
+    rc = nb_spill_open(&w->orig_mem, b->calib->spill, b->tokens, b->d,
+                       "what the original model computes; --gptaq 0 does without, fewer rows need less (--calib-rows)", err);
+    w->orig.h = w->orig_mem.p;
+    if (rc == NB_OK)
+        rc = nb_block_each(b, b->calib->rows, embed_chunk, w, err);
+    for (; rc == NB_OK && t.layer < layer; t.layer++) { /* a job that goes on where it was stopped */
+        rc = nb_model_bind_layer(b->model, t.layer, err);
+        if (rc == NB_OK)
+            rc = nb_block_each(b, b->calib->rows, layer_chunk, &t, err);
+        nb_model_unbind_layer(b->model, t.layer);
+    }
+    return rc;
+}
+
+nb_status nb_gptq_walk_start(nb_gptq_walk *w, nb_err *err)
+{
+    w->now.at = w->orig.at = 0;
+    w->now.h = w->b->h;
+    return step_original(w, next_linear(w->b->plan, 0), err);
+}
+
+nb_status nb_gptq_walk_to(nb_gptq_walk *w, nb_input *in, nb_cross *d, nb_cross *r, nb_err *err)
+{
+    struct step s = { .w = w, .m = &w->now, .to = in->op, .in = in, .d = w->paired ? d : NULL, .r = w->paired ? r : NULL };
+    nb_status rc = step_original(w, in->op, err);
+
+    in->tokens = 0;
+    if (rc == NB_OK)
+        rc = step(&s, err);
+    return rc == NB_OK ? step_original(w, next_linear(w->b->plan, in->op + 1), err) : rc;
+}
+
+nb_status nb_gptq_walk_end(nb_gptq_walk *w, nb_err *err)
+{
+    struct step s = { .w = w, .m = &w->now, .to = w->b->plan->n_ops };
+    nb_status rc = NB_OK;
+
+    if (w->b->layer + 1 < w->b->plan->cfg->n_layers) {
+        rc = step_original(w, s.to, err);
+        if (rc == NB_OK && !w->b->h_next)
+            rc = step(&s, err);
+    }
+    nb_spill_close(&w->now.act);
+    nb_spill_close(&w->orig.act);
+    return rc;
+}
+
+void nb_gptq_walk_clear(nb_gptq_walk *w)
+{
+    nb_spill_close(&w->now.act);
+    nb_spill_close(&w->orig.act);
+    nb_spill_close(&w->orig_mem);
+    memset(w, 0, sizeof *w);
+}
