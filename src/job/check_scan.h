@@ -21,8 +21,8 @@ typedef struct nb_piece {
     nb_piece_kind kind;
     const nb_tensor *t;
     const nb_linear *lin; /* NULL for plain */
-    nb_store *s;          /* BLOCKS         */
-    uint64_t begin, end;  /* elements; HUB, GRID: outputs */
+    nb_store *s;
+    uint64_t begin, end; /* elements; HUB, GRID: outputs */
     /* results */
     uint64_t n_bad, first_bad;            /* NaN, Inf                                   */
     uint64_t n_zero, n_neg, n_sub, n_big; /* scales                                     */

@@ -20,16 +20,37 @@ enum {
     BATCH = 16              /* pieces between two progress reports */
 };
 
+static bool is_hub(const nb_piece *p)
+{
+    return p->kind == NB_PIECE_HUB || p->kind == NB_PIECE_GRID;
+}
+
+/* Give the pages of a piece back; those of a linear's outputs, which lie in all pages of it, after a batch. */
+static void let_go(const nb_piece *p)
+{
+    const size_t item = nb_dtype_info(p->t->dtype)->bits / 8;
+    nb_tensor part = *p->t;
+
+    if (p->kind == NB_PIECE_BLOCKS || is_hub(p))
+        return;
+    part.data += p->begin * item;
+    part.n_bytes = (p->end - p->begin) * item;
+    nb_store_drop(p->s, &part);
+}
+
 static void run_pieces(void *ctx, size_t begin, size_t end, int thread)
 {
     nb_piece *p = ctx;
 
     (void)thread;
-    for (size_t i = begin; i < end; i++)
+    for (size_t i = begin; i < end; i++) {
         nb_piece_scan(&p[i]);
+        let_go(&p[i]);
+    }
 }
 
 typedef struct pieces {
+    nb_store *s;
     nb_piece *p;
     size_t n, cap;
     nb_err *err;
@@ -45,7 +66,7 @@ static nb_status add_piece(pieces *v, nb_piece_kind kind, const nb_tensor *t, co
         v->p = p;
         v->cap = cap;
     }
-    v->p[v->n++] = (nb_piece){ .kind = kind, .t = t, .lin = lin, .begin = begin, .end = end };
+    v->p[v->n++] = (nb_piece){ .kind = kind, .s = v->s, .t = t, .lin = lin, .begin = begin, .end = end };
     return NB_OK;
 }
 
@@ -73,18 +94,15 @@ static nb_status cut_hub(pieces *v, const nb_linear *lin)
     return rc;
 }
 
-static nb_status cut_blocks(pieces *v, nb_store *s, const nb_tensor *t)
+static nb_status cut_blocks(pieces *v, const nb_tensor *t)
 {
     nb_status rc = NB_OK;
     uint64_t n;
 
     if (!nb_shape_count(t->shape, t->rank, &n))
         return NB_OK;
-    for (uint64_t at = 0; rc == NB_OK && at < n; at += PIECE_VALUES) {
+    for (uint64_t at = 0; rc == NB_OK && at < n; at += PIECE_VALUES)
         rc = add_piece(v, NB_PIECE_BLOCKS, t, NULL, at, n - at < PIECE_VALUES ? n : at + PIECE_VALUES);
-        if (rc == NB_OK)
-            v->p[v->n - 1].s = s;
-    }
     return rc;
 }
 
@@ -113,7 +131,7 @@ static nb_status cut_all(const nb_checker *c, pieces *v)
         const char *dot = strrchr(t->name, '.');
         const nb_linear *lin = NULL;
         if (!t->data && t->n_bytes && strcmp(c->store->kind, "gguf") == 0)
-            rc = cut_blocks(v, c->store, t);
+            rc = cut_blocks(v, t);
         if (!t->data || t->n_bytes == 0)
             continue;
         if (dot) {
@@ -190,11 +208,6 @@ static nb_status count_big(const nb_linear *lin, uint64_t *n_big, nb_err *err)
     }
     nb_qlin_clear(&q);
     return rc;
-}
-
-static bool is_hub(const nb_piece *p)
-{
-    return p->kind == NB_PIECE_HUB || p->kind == NB_PIECE_GRID;
 }
 
 static nb_status judge_scales(nb_checker *c, const nb_piece *p, nb_err *err)
@@ -367,27 +380,21 @@ static void want_pieces(const nb_piece *p, size_t n)
     }
 }
 
-/* A piece was looked at: its pages are given back. Returns the bytes that are done with it; `last`: of its tensor. */
-static uint64_t let_go(const nb_store *s, const nb_piece *p, bool last)
+/* A batch was looked at up to this piece: pages that were kept so far are given back. Returns the bytes that are done with it;
+ * `last`: of its tensor. */
+static uint64_t finish(const nb_piece *p, bool last)
 {
-    const size_t item = nb_dtype_info(p->t->dtype)->bits / 8;
-    nb_tensor part = *p->t;
-
     if (p->kind == NB_PIECE_BLOCKS) {
         if (last)
-            nb_store_drop(s, p->t);
+            nb_store_drop(p->s, p->t);
         return last ? p->t->n_bytes : 0;
     }
-    if (is_hub(p)) {
-        for (size_t k = 0; k < NB_MAX_PARTS; k++)
-            if (p->lin->parts[k])
-                nb_store_drop(s, p->lin->parts[k]);
-        return last && p->kind == NB_PIECE_HUB ? p->t->n_bytes : 0;
-    }
-    part.data += p->begin * item;
-    part.n_bytes = (p->end - p->begin) * item;
-    nb_store_drop(s, &part);
-    return part.n_bytes;
+    if (!is_hub(p))
+        return (p->end - p->begin) * (nb_dtype_info(p->t->dtype)->bits / 8);
+    for (size_t k = 0; k < NB_MAX_PARTS; k++)
+        if (p->lin->parts[k])
+            nb_store_drop(p->s, p->lin->parts[k]);
+    return last && p->kind == NB_PIECE_HUB ? p->t->n_bytes : 0;
 }
 
 static nb_status run_all(nb_checker *c, pieces *v, nb_err *err)
@@ -404,7 +411,7 @@ static nb_status run_all(nb_checker *c, pieces *v, nb_err *err)
             want_pieces(v->p + i + BATCH, v->n - i - BATCH < BATCH ? v->n - i - BATCH : BATCH);
         nb_parallel_for(c->o->pool, n, 1, run_pieces, v->p + i);
         for (size_t x = i; x < i + n; x++)
-            done += let_go(c->store, &v->p[x], x + 1 == v->n || v->p[x + 1].t != v->p[x].t);
+            done += finish(&v->p[x], x + 1 == v->n || v->p[x + 1].t != v->p[x].t);
         nb_report_progress(
             c->o->host,
             &(nb_progress){
@@ -415,7 +422,7 @@ static nb_status run_all(nb_checker *c, pieces *v, nb_err *err)
 
 nb_status nb_check_values(nb_checker *c, nb_err *err)
 {
-    pieces v = { .err = err };
+    pieces v = { .s = c->store, .err = err };
     uint64_t n_off = 0, n_zeros = 0;
     nb_status rc = cut_all(c, &v);
 
