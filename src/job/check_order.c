@@ -47,7 +47,7 @@ nb_status nb_check_order(nb_checker *c, nb_err *err)
     const nb_linear *first = NULL;
     nb_order_test t = { 0 };
     nb_order_verdict v;
-    nb_status rc = nb_order_sample(c->store, c->scan.linears, c->scan.n_linears, &first, &t, err);
+    nb_status rc = nb_order_sample(c->store, c->scan.linears, c->scan.n_linears, c->o->pool, &first, &t, err);
 
     if (rc != NB_OK && rc != NB_ENOMEM) { /* values that cannot be decoded are told elsewhere */
         nb_err_clear(err);

@@ -14,7 +14,7 @@ nb_status nb_relay_find_fault(nb_relay *j, nb_err *err)
 
     if (j->o->repair == NB_REPAIR_NONE)
         return NB_OK;
-    rc = nb_order_sample(j->in.store, j->in.scan.linears, j->in.scan.n_linears, &first, &t, err);
+    rc = nb_order_sample(j->in.store, j->in.scan.linears, j->in.scan.n_linears, j->o->pool, &first, &t, err);
     if (rc != NB_OK)
         return rc;
     if (first)

@@ -369,13 +369,54 @@ nb_status nb_order_add(const nb_linear *lin, nb_order_test *t, nb_err *err)
     return rc;
 }
 
-nb_status nb_order_sample(const nb_store *s, const nb_linear *linears, size_t n, const nb_linear **first, nb_order_test *t, nb_err *err)
+typedef struct order_sample {
+    const nb_store *store;
+    const nb_linear *lin[2 * ORDER_SAMPLES];
+    nb_order_test test[2 * ORDER_SAMPLES];
+    nb_err err[2 * ORDER_SAMPLES];
+    size_t n;
+} order_sample;
+
+static void sample_orders(void *ctx, size_t begin, size_t end, int thread)
+{
+    order_sample *v = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        nb_order_add(v->lin[i], &v->test[i], &v->err[i]);
+        drop(v->store, v->lin[i]);
+    }
+}
+
+static void add_order(nb_order_test *t, const nb_order_test *a)
+{
+    t->n_linears += a->n_linears;
+    for (int i = 0; i < 2; i++) {
+        t->spread[i] += a->spread[i];
+        t->zero_spread[i] += a->zero_spread[i];
+        t->square[i] += a->square[i];
+    }
+    t->n_square += a->n_square;
+    t->offset += a->offset;
+    t->n_pairs += a->n_pairs;
+    t->n_over += a->n_over;
+    t->n_under += a->n_under;
+    t->reach += a->reach;
+    t->n_codes += a->n_codes;
+}
+
+nb_status nb_order_sample(const nb_store *s, const nb_linear *linears, size_t n, nb_pool *pool, const nb_linear **first, nb_order_test *t,
+                          nb_err *err)
 {
     const size_t step = n > ORDER_SAMPLES ? n / ORDER_SAMPLES : 1;
+    order_sample *v = nb_calloc(1, sizeof *v);
     nb_status rc = NB_OK;
 
     *first = NULL;
-    for (size_t i = 0; rc == NB_OK && i < n; i += step) {
+    if (!v)
+        return nb_enomem(err, "the test of orders");
+    v->store = s;
+    for (size_t i = 0; i < n && v->n < NB_LEN(v->lin); i += step) {
         const nb_linear *lin = &linears[i];
         bool plain = true;
         for (size_t p = 0; p < NB_MAX_PARTS; p++)
@@ -383,9 +424,17 @@ nb_status nb_order_sample(const nb_store *s, const nb_linear *linears, size_t n,
         if (!plain || (*first && (lin->format != (*first)->format || lin->spec.bits != (*first)->spec.bits)))
             continue;
         *first = *first ? *first : lin;
-        rc = nb_order_add(lin, t, err);
-        drop(s, lin);
+        v->lin[v->n++] = lin;
     }
+    nb_parallel_for(pool, v->n, 1, sample_orders, v);
+    for (size_t i = 0; i < v->n && rc == NB_OK; i++) { /* in their order: the sums do not depend on the threads */
+        rc = v->err[i].code;
+        if (rc == NB_OK)
+            add_order(t, &v->test[i]);
+        else if (err)
+            *err = v->err[i];
+    }
+    nb_free(v);
     return rc;
 }
 

@@ -2,6 +2,7 @@
 #ifndef NB_QUANT_CONVENTION_H
 #define NB_QUANT_CONVENTION_H
 
+#include "base/pool.h"
 #include "quant/quant.h"
 
 /* What zero points of GPTQ linears say. */
@@ -36,8 +37,9 @@ typedef struct nb_order_test {
 const uint8_t *nb_order_other(const nb_linear *lin, size_t *period);
 /* Add one linear: at most 256 of its outputs. */
 nb_status nb_order_add(const nb_linear *lin, nb_order_test *t, nb_err *err);
-/* Add a sample of a model's linears, all of the layout and width of the first: *first, or NULL when none can be tested. */
-nb_status nb_order_sample(const nb_store *s, const nb_linear *linears, size_t n, const nb_linear **first, nb_order_test *t, nb_err *err);
+/* Add a sample of the linears of s, all of the layout and width of the first: *first, or NULL when none can be tested. */
+nb_status nb_order_sample(const nb_store *s, const nb_linear *linears, size_t n, nb_pool *pool, const nb_linear **first, nb_order_test *t,
+                          nb_err *err);
 
 /* What the sums prove (formats 8): nothing is decided below the bounds given there. */
 typedef struct nb_order_verdict {

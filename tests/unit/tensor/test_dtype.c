@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/bits.h"
@@ -71,6 +72,28 @@ static void widen_and_narrow(void **state)
     assert_false(nb_from_f32(raw, in, NB_DT_F64, 1));
 }
 
+/* The loops against the conversion of one value, all of them, at lengths that fill no block. */
+static void every_half(void **state)
+{
+    enum { ALL = 65536 };
+    unsigned char *raw = malloc(2 * ALL + 1);
+    float *out = malloc(ALL * sizeof *out);
+
+    (void)state;
+    assert_non_null(raw);
+    assert_non_null(out);
+    for (unsigned i = 0; i < ALL; i++)
+        nb_put_le16(raw + 1 + 2 * i, (uint16_t)i);
+    for (int bf = 0; bf < 2; bf++) {
+        for (size_t at = 0, n = 1; at < ALL; at += n, n = n % 700 + 37)
+            assert_true(nb_to_f32(out + at, raw + 1 + 2 * at, bf ? NB_DT_BF16 : NB_DT_F16, ALL - at < n ? ALL - at : n));
+        for (unsigned i = 0; i < ALL; i++)
+            assert_int_equal(nb_bits_from_f32(out[i]), nb_bits_from_f32(bf ? nb_bf16_to_f32((uint16_t)i) : nb_f16_to_f32((uint16_t)i)));
+    }
+    free(raw);
+    free(out);
+}
+
 static void shapes(void **state)
 {
     static const struct {
@@ -132,8 +155,8 @@ static void sizes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(names), cmocka_unit_test(widen_and_narrow), cmocka_unit_test(shapes),
-                                        cmocka_unit_test(sizes) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(names), cmocka_unit_test(widen_and_narrow), cmocka_unit_test(every_half),
+                                        cmocka_unit_test(shapes), cmocka_unit_test(sizes) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
