@@ -17,20 +17,27 @@ double nb_engine_now(const nb_engine *e)
 
 /* ---- open, close ---- */
 
-/* Bytes of K and V of one token over all layers. */
-static uint64_t kv_token_bytes(const nb_config *c, nb_dtype t)
+/* Bytes of what is cached of one token over all layers. */
+static uint64_t kv_token_bytes(const nb_plan *p, nb_dtype t)
 {
-    return 2ull * c->n_layers * c->n_kv_heads * c->head_dim * (t == NB_DT_F32 ? 4 : 2);
+    const nb_config *c = p->cfg;
+    const uint64_t one = (c->mla.on ? 1ull : 2ull * c->n_kv_heads) * c->kv_dim * (t == NB_DT_F32 ? 4 : 2);
+    uint64_t all = 0;
+
+    for (size_t l = 0; l < c->n_layers; l++)
+        all += nb_plan_has_kv(p, l) ? one : 0;
+    return all;
 }
 
 /* The wanted context, or the model's, cut to what a quarter of the machine's memory holds when the caller did not say. */
-static size_t choose_context(const nb_config *c, const nb_engine_opts *o, nb_dtype kv, size_t max_seqs)
+static size_t choose_context(const nb_plan *p, const nb_engine_opts *o)
 {
-    const uint64_t per_token = kv_token_bytes(c, kv);
+    const nb_config *c = p->cfg;
+    const uint64_t per_token = kv_token_bytes(p, o->kv_dtype);
     size_t n = o->context;
 
     if (n == 0) {
-        const uint64_t room = nb_mem_total() / 4 / (per_token ? per_token : 1) / max_seqs;
+        const uint64_t room = nb_mem_total() / 4 / (per_token ? per_token : 1) / o->max_seqs;
         n = c->context ? c->context : 2048;
         if (room && n > room)
             n = (size_t)room;
@@ -106,6 +113,8 @@ nb_status nb_engine_open_exec(nb_exec *x, size_t vocab, const nb_engine_opts *o,
         rc = nb_kv_init(&e->kv, o->n_pages, err);
     if (rc == NB_OK)
         rc = alloc_step(e, err);
+    if (rc == NB_OK)
+        rc = nb_states_open(e, err);
     if (rc != NB_OK) {
         nb_engine_close(e);
         return rc;
@@ -126,7 +135,7 @@ nb_status nb_engine_open(nb_model *m, const nb_engine_opts *opts, nb_engine **ou
     o.max_seqs = o.max_seqs ? o.max_seqs : 1;
     o.max_batched = o.max_batched ? o.max_batched : DEFAULT_BATCHED;
     o.kv_dtype = o.kv_dtype ? o.kv_dtype : NB_DT_F16;
-    o.context = choose_context(c, &o, o.kv_dtype, o.max_seqs);
+    o.context = choose_context(nb_model_plan(m), &o);
     if (c->context && o.context > c->context)
         return nb_fail(err, NB_EARG, "arg.context", "", "a context of %zu tokens is asked for, the model was made for %zu", o.context,
                        c->context);
@@ -173,6 +182,7 @@ void nb_engine_close(nb_engine *e)
     nb_free(e->refs);
     nb_free(e->ev);
     nb_free(e->tenants);
+    nb_states_close(e);
     nb_kv_clear(&e->kv);
     nb_exec_close(e->exec);
     memset(e->o.secret, 0, sizeof e->o.secret);

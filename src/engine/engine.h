@@ -119,6 +119,7 @@ typedef struct nb_engine_opts {
     size_t n_pages;     /* blocks of the pool, block 0 included, which holds nothing; 0: max_seqs contexts */
     nb_dtype kv_dtype;  /* F16, F32, I8 (8 bits with a scale per token and head); NONE: F16 */
     bool exact_fp32;
+    size_t n_states; /* saved states of recurrent layers for the prefix cache, 0: two a sequence, within an eighth of memory */
     bool no_prefix_cache;
     nb_sched_policy policy;
     double priority_age_s;     /* a waiting request gains one priority every so many seconds; 0: never [SCH-5] */
@@ -183,7 +184,7 @@ typedef struct nb_engine_stats {
     uint64_t steps, rows;                     /* runs of the model, rows in them */
     uint64_t requests, rejected, finished[NB_FINISH_COUNT]; /* finished: choices by reason */
     uint64_t prompt_tokens, output_tokens, queried_tokens, hit_tokens, computed_tokens;
-    uint64_t preemptions, evictions, copies, deduplicated, numeric_errors;
+    uint64_t preemptions, evictions, copies, deduplicated, states_saved, numeric_errors;
     double exec_s, engine_s;        /* time inside the model, and everything else of nb_engine_step() */
     double prefill_tok_s, decode_s; /* measured: prompt tokens per second of a full step, seconds of a decode step */
     size_t last_rows;               /* of the last step */

@@ -18,6 +18,7 @@ typedef enum seq_state {
 } seq_state;
 
 typedef struct nb_req nb_req;
+typedef struct nb_states nb_states;
 
 /* One choice. Its blocks hold the K/V of ids [0, n_computed). */
 typedef struct nb_seq {
@@ -36,7 +37,8 @@ typedef struct nb_seq {
     size_t grant;                 /* rows in this step */
     size_t reserved;              /* free blocks promised to it */
     unsigned preempted;
-    bool stop, starved; /* stop: nb_engine_stop(); starved: runnable, but no row in the last step */
+    uint32_t slot, last_save, last_page; /* state.c: of the executor; the copy that follows the answer, and its block */
+    bool has_slot, stop, starved;        /* stop: nb_engine_stop(); starved: runnable, but no row in the last step */
     nb_times times;
 } nb_seq;
 
@@ -117,7 +119,8 @@ struct nb_engine {
     nb_sampler **samplers;
     float **copies; /* a row for each thread */
     size_t n_threads;
-    uint32_t *refs; /* [n_pages], o.check */
+    uint32_t *refs;    /* [n_pages], o.check */
+    nb_states *states; /* NULL: the model keeps none */
 
     double rate[N_RATES]; /* seconds a row, by log2 of rows; 0: not measured */
     double service;       /* seconds from admission to the end, average */
@@ -153,6 +156,22 @@ void nb_prefix_merge(nb_engine *e, nb_seq *s);
 void nb_prefix_prove(nb_engine *e, nb_seq *s);
 /* The sequence ends without a proof: nothing it computed alone stays; poisoned: nothing at all (PC-06). */
 void nb_prefix_forget(nb_engine *e, nb_seq *s, bool poisoned);
+
+/* state.c. All do nothing when the model keeps no state. */
+nb_status nb_states_open(nb_engine *e, nb_err *err);
+void nb_states_close(nb_engine *e);
+/* Of n blocks that can be reused, those up to the newest state. */
+size_t nb_state_usable(const nb_engine *e, const uint32_t *pages, size_t n);
+/* s runs from n_computed on, which nb_state_usable said; a choice takes over; s does not run any more. */
+void nb_state_begin(nb_engine *e, nb_seq *s);
+void nb_state_fork(nb_engine *e, const nb_seq *from, nb_seq *to);
+void nb_state_end(nb_engine *e, nb_seq *s);
+/* Of n more rows of a prompt, those before the next border where a copy is wanted. */
+size_t nb_state_rows(const nb_engine *e, const nb_seq *s, size_t n);
+/* Will s leave a copy within (from, to]? */
+bool nb_state_shared(const nb_engine *e, const nb_seq *s, size_t from, size_t to);
+/* After a step: copy the state if this is a place for it. */
+void nb_state_save(nb_engine *e, nb_seq *s);
 
 /* sched.c */
 /* Give rows to sequences: sets grant of every live one. */

@@ -39,7 +39,8 @@ size_t nb_prefix_find(nb_engine *e, nb_seq *s)
 {
     if (!caches(e, s) || (s->req->prompt_logprobs && s->req->n_told < s->req->n_prompt))
         return 0;
-    return walk(e, s, (s->n_ids - 1) / NB_PAGE, s->pages); /* the last token is always computed: its logits are wanted */
+    return nb_state_usable(e, s->pages,
+                           walk(e, s, (s->n_ids - 1) / NB_PAGE, s->pages)); /* the last token is computed: its logits are wanted */
 }
 
 size_t nb_prefix_peek(nb_engine *e, nb_seq *s)
@@ -53,7 +54,7 @@ size_t nb_prefix_tail(nb_engine *e, nb_seq *s)
     size_t shared;
     uint32_t from, page;
 
-    if (left == 0 || !caches(e, s) || (s->req->prompt_logprobs && s->req->n_told < s->req->n_prompt))
+    if (left == 0 || e->states || !caches(e, s) || (s->req->prompt_logprobs && s->req->n_told < s->req->n_prompt))
         return 0;
     from = nb_kv_find_partial(&e->kv, s->n_pages ? s->pages[s->n_pages - 1] : 0, hash_before(s, s->n_pages), s->ids + at,
                               left < NB_PAGE ? left : NB_PAGE, &shared);

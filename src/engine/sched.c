@@ -66,6 +66,7 @@ static size_t pending(const nb_seq *s)
 
 void nb_sched_release(nb_engine *e, nb_seq *s)
 {
+    nb_state_end(e, s);
     nb_kv_release(&e->kv, s->pages, s->n_pages);
     nb_engine_tenant(e, s->req->key)->blocks -= s->n_pages;
     nb_engine_tenant(e, s->req->key)->reserved -= s->reserved;
@@ -199,7 +200,7 @@ static size_t slice_limit(const nb_engine *e, const nb_seq *s, size_t rows_told)
         n = n < e->o.chunk - s->grant ? n : e->o.chunk - s->grant;
     if (s->req->prompt_logprobs && s->req->n_told < s->req->n_prompt)
         n = n < rows_told ? n : rows_told;
-    return n;
+    return nb_state_rows(e, s, n);
 }
 
 /* Rows of s in the next slice: up to a block border if that is near. */
@@ -295,6 +296,7 @@ static bool bring_in(nb_engine *e, nb_seq *s)
     e->kv.n_reserved += s->reserved + forks;
     s->state = SEQ_RUNNING;
     s->starved = true;
+    nb_state_begin(e, s);
     t->blocks += s->n_pages;
     t->reserved += s->reserved;
     t->running++;
@@ -321,7 +323,7 @@ static bool should_wait(nb_engine *e, nb_seq *s, double now)
             continue;
         while (same < most && memcmp(o->ids + same, s->ids + same, NB_PAGE * sizeof *s->ids) == 0)
             same += NB_PAGE;
-        if (same >= have + SHARED_TOKENS)
+        if (same >= have + SHARED_TOKENS && nb_state_shared(e, o, have, same))
             return true;
     }
     return false;

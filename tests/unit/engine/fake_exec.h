@@ -19,6 +19,11 @@ typedef struct fake {
     int32_t poison;                      /* a sequence that holds this id gives NaN; -1: none */
     double clock, cost;                  /* seconds, moved by cost a row and run */
     int32_t *cell;                       /* [n_pages][NB_PAGE] */
+    bool stateful;                       /* keeps a state too: the hash of the tokens so far */
+    struct fake_state {
+        uint32_t tokens;
+        uint64_t hash;
+    } state[16];
 } fake;
 
 static inline uint64_t fake_mix(uint64_t h, int32_t token)
@@ -58,6 +63,14 @@ static nb_status fake_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *
         assert_true(s->pages[b->pos[i] / NB_PAGE] > 0 && s->pages[b->pos[i] / NB_PAGE] < f->n_pages);
         f->cell[s->pages[b->pos[i] / NB_PAGE] * NB_PAGE + b->pos[i] % NB_PAGE] = b->token[i];
     }
+    for (size_t i = 0; f->stateful && i < b->m; i++) {
+        struct fake_state *s = &f->state[b->seqs[b->seq[i]].state];
+        if (b->pos[i] == 0)
+            *s = (struct fake_state){ 0, 1 };
+        assert_int_equal(s->tokens, b->pos[i]);
+        s->tokens++;
+        s->hash = fake_mix(s->hash, b->token[i]);
+    }
     if (f->fail_in > 0 && --f->fail_in == 0)
         return nb_fail(err, NB_ENOMEM, "engine.step", "", "made to fail");
     for (size_t i = 0; i < b->m; i++) {
@@ -72,6 +85,8 @@ static nb_status fake_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *
             bad = bad || id == f->poison;
             h = fake_mix(h, id);
         }
+        if (f->stateful && b->pos[i] + 1 == f->state[b->seqs[b->seq[i]].state].tokens)
+            assert_true(h == f->state[b->seqs[b->seq[i]].state].hash);
         fake_logits(h, logits);
         if (bad)
             logits[VOCAB / 2] = NAN;
@@ -95,14 +110,28 @@ static void fake_fill_page(nb_exec *x, uint32_t page, uint8_t byte)
     memset(f->cell + page * NB_PAGE, byte, NB_PAGE * sizeof *f->cell);
 }
 
+static size_t fake_state_bytes(const nb_exec *x)
+{
+    return ((const fake *)x)->stateful ? sizeof(struct fake_state) : 0;
+}
+
+static unsigned char *fake_state_at(nb_exec *x, size_t slot)
+{
+    return (unsigned char *)&((fake *)x)->state[slot];
+}
+
 static double fake_now(void *user)
 {
     return ((fake *)user)->clock;
 }
 
-static const nb_exec_ops fake_ops = {
-    .close = fake_close, .bytes = fake_bytes, .run = fake_run, .copy_page = fake_copy_page, .fill_page = fake_fill_page
-};
+static const nb_exec_ops fake_ops = { .close = fake_close,
+                                      .bytes = fake_bytes,
+                                      .run = fake_run,
+                                      .copy_page = fake_copy_page,
+                                      .fill_page = fake_fill_page,
+                                      .state_bytes = fake_state_bytes,
+                                      .state_at = fake_state_at };
 
 /* NULL when out of memory. */
 static fake *fake_open(size_t n_pages)
@@ -122,13 +151,14 @@ static fake *fake_open(size_t n_pages)
     return f;
 }
 
-/* An engine that checks itself after each step, on the fake's clock. */
+/* An engine that checks itself after each step, on the fake's clock; with n_states over a model that keeps a state. */
 static nb_engine *fake_engine(nb_engine_opts o, fake **out)
 {
     fake *f = fake_open(o.n_pages);
     nb_engine *e = NULL;
 
     assert_non_null(f);
+    f->stateful = o.n_states > 0;
     o.check = true;
     o.now = fake_now;
     o.now_user = f;

@@ -4,6 +4,8 @@
 #include "unit/model/fixture.h"
 #include "unit/model/memmodel.h"
 
+#include <unistd.h>
+
 #include "engine/engine.h"
 
 enum { CONTEXT = 256, N_ASK = 7, N_OUT = 40, SEEN = 1 << 14, MOST_PAGES = 64 };
@@ -271,11 +273,33 @@ static void test_kinds_of_attention(void **state)
     }
 }
 
+/* Convolutions, gated delta rule, Mamba-2 beside and without attention: a state instead of keys and values. */
+static void test_kinds_of_state(void **state)
+{
+    static const char *const models[] = { "lfm2", "qwen3_next", "falcon_h1", "mamba2" };
+    const char *golden = getenv("NB_GOLDEN");
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(models); i++) {
+        char path[512];
+        fixture f;
+        snprintf(path, sizeof path, "%s/models-2026/%s", golden ? golden : "../shared/golden", models[i]);
+        if (access(path, R_OK) != 0) {
+            print_message("skipped: no %s\n", path);
+            skip();
+        }
+        fix_open(&f, path, (fix_opts){ 0 });
+        all_variants(&f, NB_DT_F16, models[i]);
+        fix_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_packed),
         cmocka_unit_test(test_kinds_of_attention),
+        cmocka_unit_test(test_kinds_of_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
