@@ -188,6 +188,15 @@ void nb_decoder_close(nb_decoder *d)
     nb_free(d);
 }
 
+bool nb_decoder_falls_back(const nb_decoder *d)
+{
+    for (size_t i = 0; i < d->n; i++) {
+        if (d->v[i].kind == BYTE_FALLBACK)
+            return true;
+    }
+    return false;
+}
+
 bool nb_decoder_is_bytes(const nb_decoder *d)
 {
     return d->shape == SHAPE_BYTES;

@@ -35,6 +35,10 @@ const char *nb_tokenizer_piece(const nb_tokenizer *t, int32_t id, size_t *n); /*
 int32_t nb_tokenizer_id(const nb_tokenizer *t, const char *piece, size_t n);  /* -1 when unknown */
 bool nb_tokenizer_is_special(const nb_tokenizer *t, int32_t id);
 
+/* Append the bytes that token id adds in the middle of a text (perhaps part of a character); special tokens: their text. Nothing for
+ * an unknown id. */
+nb_status nb_tokenizer_bytes(const nb_tokenizer *t, int32_t id, nb_buf *out, nb_err *err);
+
 /* Streaming: feed ids one by one, get only whole characters; flush gives the rest. Pieces plus flush equal nb_tokenizer_decode of all. */
 typedef struct nb_detok nb_detok;
 nb_status nb_detok_open(const nb_tokenizer *t, bool skip_special, nb_detok **out, nb_err *err);

@@ -1,6 +1,7 @@
 nb_test(text test_tokenizer.c)
 nb_test(text test_toksource.c)
 nb_test(text test_bpe.c)
+nb_test(text test_grammar.c THREADS)
 nb_test(text test_real.c)
 nb_test(text test_utf8.c)
 nb_test(text test_norm.c)
