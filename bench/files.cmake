@@ -26,3 +26,8 @@ target_link_libraries(nb_bench_dense PRIVATE nb_kern)
 add_executable(nb_bench_tokenizer EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/bench_tokenizer.c)
 target_compile_options(nb_bench_tokenizer PRIVATE ${NB_WARN})
 target_link_libraries(nb_bench_tokenizer PRIVATE nb_text)
+
+# nb_bench_grammar TOKENIZER.json SCHEMA.json REPLY.txt: masks of structured output. Not built by default.
+add_executable(nb_bench_grammar EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/bench_grammar.c)
+target_compile_options(nb_bench_grammar PRIVATE ${NB_WARN})
+target_link_libraries(nb_bench_grammar PRIVATE nb_text)

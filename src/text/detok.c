@@ -82,9 +82,7 @@ nb_status nb_tokenizer_bytes(const nb_tokenizer *t, int32_t id, nb_buf *out, nb_
 
     if (!s || n == 0)
         return NB_OK;
-    if (nb_added_by_id(t->added, id)) {
-        nb_buf_put(out, s, n);
-    } else if (nb_decoder_is_bytes(t->decoder)) {
+    if (nb_decoder_is_bytes(t->decoder)) {
         if (!nb_standin_bytes(out, s, n)) {
             out->n = at;
             nb_buf_put(out, s, n);

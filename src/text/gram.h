@@ -89,6 +89,7 @@ nb_gpart nb_g_rep(nb_gbuild *b, nb_gpart x, uint32_t least, uint32_t most);
 nb_gpart nb_g_opt(nb_gbuild *b, nb_gpart x);
 uint32_t nb_g_rule_new(nb_gbuild *b); /* number + 1; 0: failed */
 nb_gpart nb_g_call(nb_gbuild *b, uint32_t rule);
+nb_gpart nb_g_shared(nb_gbuild *b, nb_gpart x); /* a rule of its own: a part's instructions are made once for each mention */
 /* Texts as a trie: linear, and one way to walk. quote: each as a JSON string. */
 nb_gpart nb_g_choice(nb_gbuild *b, const nb_json *list, bool quote);
 

@@ -208,6 +208,15 @@ nb_gpart nb_g_call(nb_gbuild *b, uint32_t rule)
     return rule ? add(b, &(nb_gnode){ .kind = NB_GP_RULE, .a = rule - 1 }) : 0;
 }
 
+nb_gpart nb_g_shared(nb_gbuild *b, nb_gpart x)
+{
+    const uint32_t rule = x ? nb_g_rule_new(b) : 0;
+
+    if (rule)
+        b->rules.v[rule - 1] = x;
+    return nb_g_call(b, rule);
+}
+
 /* ---- lists of texts ---- */
 
 typedef struct text_view {

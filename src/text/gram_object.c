@@ -107,7 +107,7 @@ static nb_gpart array_of(nb_gschema *s, const nb_json *v, int depth)
     if (least > most)
         return nb_g_never(b);
     at = nb_gs_enter(s, "items");
-    item = items ? nb_gs_value(s, items, depth + 1) : nb_gj_value(&s->j);
+    item = items ? nb_g_shared(b, nb_gs_value(s, items, depth + 1)) : nb_gj_value(&s->j);
     nb_gs_leave(s, at);
     /* from the back: what may stand behind element i */
     tail = nb_g_never(b);
@@ -219,7 +219,8 @@ static nb_gpart object_of(nb_gschema *s, const nb_json *v, int depth)
         return 0;
     if (open) {
         at = nb_gs_enter(s, "additionalProperties");
-        const nb_gpart m = member(s, nb_gj_string_but(&s->j, all), other ? nb_gs_value(s, other, depth + 1) : nb_gj_value(&s->j));
+        const nb_gpart m =
+            nb_g_shared(b, member(s, nb_gj_string_but(&s->j, all), other ? nb_gs_value(s, other, depth + 1) : nb_gj_value(&s->j)));
         nb_gs_leave(s, at);
         rest = nb_g_rep(b, with_comma(s, m), 0, NB_G_INF);
         first = nb_g_opt(b, nb_g_seq(b, (const nb_gpart[]){ m, ws, rest }, 3));
@@ -230,14 +231,10 @@ static nb_gpart object_of(nb_gschema *s, const nb_json *v, int depth)
         const char *key;
         const nb_json *schema = nb_json_member(all, i, &key);
         const bool must = is_required(required, key);
-        const uint32_t whole = nb_g_rule_new(b); /* the member, used by both */
-        const nb_gpart m = named_member(s, key, schema, depth);
-        nb_gpart x, y;
+        const nb_gpart m = nb_g_shared(b, named_member(s, key, schema, depth));
+        const nb_gpart x = nb_g_seq(b, (const nb_gpart[]){ m, ws, rest }, 3), y = nb_g_seq2(b, with_comma(s, m), rest);
         if (b->rc != NB_OK)
             break;
-        b->rules.v[whole - 1] = m;
-        x = nb_g_seq(b, (const nb_gpart[]){ nb_g_call(b, whole), ws, rest }, 3);
-        y = nb_g_seq2(b, with_comma(s, nb_g_call(b, whole)), rest);
         b->rules.v[f - 1] = must ? x : nb_g_alt2(b, x, first);
         b->rules.v[r - 1] = must ? y : nb_g_alt2(b, y, rest);
         first = nb_g_call(b, f);

@@ -1,8 +1,8 @@
 /* test_grammar.c - structured output: which texts each constraint takes, refused ones, masks against single tokens. */
 #include "vectors.h"
 
+#include <pthread.h>
 #include <stdbool.h>
-#include <time.h>
 
 #include "text/grammar.h"
 
@@ -318,9 +318,537 @@ static void test_rows(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* ---- what is refused ---- */
+
+static const struct {
+    const char *label;
+    nb_gkind kind;
+    const char *src, *cls, *says;
+} refused[] = {
+    { "SO-01 type: 5", NB_G_SCHEMA, "{\"properties\":{\"a/b\":{\"type\":5}}}", "grammar.invalid", "#/properties/a~1b/type" },
+    { "SO-01 pattern: 7", NB_G_SCHEMA, "{\"items\":{\"pattern\":7}}", "grammar.invalid", "#/items/pattern" },
+    { "SO-01 null", NB_G_SCHEMA, "null", "grammar.invalid", "#" },
+    { "SO-01 null inside", NB_G_SCHEMA, "{\"anyOf\":[true,null]}", "grammar.invalid", "#/anyOf/1" },
+    { "SO-01 a list", NB_G_SCHEMA, "[]", "grammar.invalid", "" },
+    { "SO-01 unknown type", NB_G_SCHEMA, "{\"type\":\"text\"}", "grammar.invalid", "#/type" },
+    { "SO-01 required: text", NB_G_SCHEMA, "{\"required\":\"a\"}", "grammar.invalid", "#/required" },
+    { "SO-01 required: numbers", NB_G_SCHEMA, "{\"required\":[1]}", "grammar.invalid", "#/required" },
+    { "SO-01 minLength: 1.5", NB_G_SCHEMA, "{\"minLength\":1.5}", "grammar.invalid", "#/minLength" },
+    { "SO-01 minItems: -1", NB_G_SCHEMA, "{\"minItems\":-1}", "grammar.invalid", "#/minItems" },
+    { "SO-01 exclusiveMinimum: true", NB_G_SCHEMA, "{\"exclusiveMinimum\":true}", "grammar.invalid", "#/exclusiveMinimum" },
+    { "SO-01 empty anyOf", NB_G_SCHEMA, "{\"anyOf\":[]}", "grammar.invalid", "#/anyOf" },
+    { "SO-01 choice of numbers", NB_G_CHOICE, "[1]", "grammar.invalid", "element 0" },
+    { "SO-01 choice of nothing", NB_G_CHOICE, "[]", "grammar.invalid", "" },
+    { "SO-01 choice of an empty text", NB_G_CHOICE, "[\"\"]", "grammar.invalid", "" },
+    { "SO-02 multipleOf", NB_G_SCHEMA, "{\"type\":\"integer\",\"multipleOf\":3}", "grammar.unsupported", "#/multipleOf" },
+    { "SO-02 uniqueItems", NB_G_SCHEMA, "{\"type\":\"array\",\"uniqueItems\":true}", "grammar.unsupported", "#/uniqueItems" },
+    { "SO-02 patternProperties", NB_G_SCHEMA, "{\"type\":\"object\",\"patternProperties\":{}}", "grammar.unsupported",
+      "#/patternProperties" },
+    { "SO-02 not", NB_G_SCHEMA, "{\"not\":{}}", "grammar.unsupported", "#/not" },
+    { "SO-02 if", NB_G_SCHEMA, "{\"if\":{}}", "grammar.unsupported", "#/if" },
+    { "SO-02 contains", NB_G_SCHEMA, "{\"contains\":{}}", "grammar.unsupported", "#/contains" },
+    { "SO-02 a keyword of one's own", NB_G_SCHEMA, "{\"frobnicate\":1}", "grammar.unsupported", "#/frobnicate" },
+    { "SO-02 format", NB_G_SCHEMA, "{\"type\":\"string\",\"format\":\"iri\"}", "grammar.unsupported", "#/format" },
+    { "SO-02 pattern and length", NB_G_SCHEMA, "{\"pattern\":\"a\",\"maxLength\":3}", "grammar.unsupported", "#/pattern" },
+    { "SO-02 enum and pattern", NB_G_SCHEMA, "{\"enum\":[\"a\"],\"pattern\":\"a\"}", "grammar.unsupported", "#/enum" },
+    { "SO-02 items as a list", NB_G_SCHEMA, "{\"items\":[{}]}", "grammar.unsupported", "#/items" },
+    { "SO-02 allOf with closed objects", NB_G_SCHEMA,
+      "{\"allOf\":[{\"properties\":{\"a\":{}},\"additionalProperties\":false},{\"properties\":{\"b\":{}}}]}", "grammar.unsupported", "" },
+    { "SO-03 itself", NB_G_SCHEMA, "{\"$ref\":\"#\"}", "grammar.invalid", "itself" },
+    { "SO-03 a circle", NB_G_SCHEMA,
+      "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"$ref\":\"#/$defs/b\"},\"b\":{\"anyOf\":[{\"$ref\":\"#/$defs/a\"},true]}}}",
+      "grammar.invalid", "itself" },
+    { "SO-03 through allOf", NB_G_SCHEMA, "{\"$defs\":{\"a\":{\"allOf\":[{\"$ref\":\"#/$defs/a\"}]}},\"$ref\":\"#/$defs/a\"}",
+      "grammar.invalid", "circle" },
+    { "SO-03 without an end", NB_G_SCHEMA, "{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}",
+      "grammar.empty", "" },
+    { "SO-03 to nothing", NB_G_SCHEMA, "{\"$ref\":\"#/$defs/a\"}", "grammar.invalid", "names nothing" },
+    { "SO-04 URL", NB_G_SCHEMA, "{\"$ref\":\"http://localhost/schema.json\"}", "grammar.unsupported", "nothing is fetched" },
+    { "SO-04 file", NB_G_SCHEMA, "{\"$ref\":\"file:///etc/passwd\"}", "grammar.unsupported", "nothing is fetched" },
+    { "SO-04 another document", NB_G_SCHEMA, "{\"$ref\":\"other.json#/a\"}", "grammar.unsupported", "nothing is fetched" },
+    { "SO-07 open group", NB_G_REGEX, "a(b", "grammar.invalid", "byte 3" },
+    { "SO-07 closed group", NB_G_REGEX, "a)b", "grammar.invalid", "byte 1" },
+    { "SO-07 open class", NB_G_REGEX, "[a", "grammar.invalid", "class" },
+    { "SO-07 range", NB_G_REGEX, "[b-a]", "grammar.invalid", "range" },
+    { "SO-07 nothing to repeat", NB_G_REGEX, "*a", "grammar.invalid", "repeat" },
+    { "SO-07 stacked repeats", NB_G_REGEX, "a{2}{3}", "grammar.invalid", "repeat of a repeat" },
+    { "SO-07 bounds", NB_G_REGEX, "a{3,2}", "grammar.invalid", "" },
+    { "SO-07 backslash", NB_G_REGEX, "a\\", "grammar.invalid", "backslash" },
+    { "SO-07 not UTF-8", NB_G_REGEX, "a\xFF", "grammar.invalid", "UTF-8" },
+    { "SO-07 NUL", NB_G_REGEX, "a\\x00", "grammar.invalid", "NUL" },
+    { "SO-07 back-reference", NB_G_REGEX, "(a)\\1", "grammar.unsupported", "back-reference" },
+    { "SO-07 named back-reference", NB_G_REGEX, "(?P<a>x)(?P=a)", "grammar.unsupported", "back-reference" },
+    { "SO-07 look-ahead", NB_G_REGEX, "a(?=b)", "grammar.unsupported", "look around" },
+    { "SO-07 look-behind", NB_G_REGEX, "(?<!a)b", "grammar.unsupported", "look around" },
+    { "SO-07 word border", NB_G_REGEX, "\\ba", "grammar.unsupported", "assertion" },
+    { "SO-07 flags", NB_G_REGEX, "(?i)a", "grammar.unsupported", "group" },
+    { "SO-07 possessive", NB_G_REGEX, "a++", "grammar.unsupported", "possessive" },
+    { "SO-07 anchor inside", NB_G_REGEX, "a^b", "grammar.unsupported", "anchor" },
+    { "SO-07 in a schema", NB_G_SCHEMA, "{\"pattern\":\"(?=a)\"}", "grammar.unsupported", "look around" },
+    { "SO-08 undefined rule", NB_G_EBNF, "root ::= a", "grammar.invalid", "\"a\"" },
+    { "SO-08 no root", NB_G_EBNF, "a ::= \"b\"", "grammar.invalid", "\"root\"" },
+    { "SO-08 left recursion", NB_G_EBNF, "root ::= root \"a\" | \"b\"", "grammar.invalid", "left recursion" },
+    { "SO-08 hidden left recursion", NB_G_EBNF, "root ::= e root \"a\" | \"b\"\ne ::= \"x\"?", "grammar.invalid", "left recursion" },
+    { "SO-08 in a circle", NB_G_EBNF, "root ::= a\na ::= b\nb ::= \"x\" | a", "grammar.invalid", "left recursion" },
+    { "SO-08 without an end", NB_G_EBNF, "root ::= \"a\" root", "grammar.empty", "" },
+    { "SO-08 open quote", NB_G_EBNF, "root ::= \"a", "grammar.invalid", "quote" },
+    { "SO-08 open bracket", NB_G_EBNF, "root ::= [a", "grammar.invalid", "bracket" },
+    { "SO-08 open group", NB_G_EBNF, "root ::= (\"a\"", "grammar.invalid", "parenthesis" },
+    { "SO-08 twice", NB_G_EBNF, "root ::= \"a\"\nroot ::= \"b\"", "grammar.invalid", "already" },
+    { "SO-08 escape", NB_G_EBNF, "root ::= \"\\q\"", "grammar.invalid", "escape" },
+    { "SO-08 Lark, undefined", NB_G_EBNF, "start: A", "grammar.invalid", "\"A\"" },
+    { "SO-08 Lark, left recursion", NB_G_EBNF, "start: start \"a\" | \"b\"", "grammar.invalid", "left recursion" },
+    { "SO-08 Lark, open quote", NB_G_EBNF, "start: \"a", "grammar.invalid", "quote" },
+    { "SO-08 Lark, open bracket", NB_G_EBNF, "start: [\"a\"", "grammar.invalid", "bracket" },
+    { "SO-08 Lark, %ignore", NB_G_EBNF, "start: \"a\"\n%ignore \" \"", "grammar.unsupported", "directive" },
+    { "SO-08 Lark, import", NB_G_EBNF, "%import python.NAME\nstart: \"a\"", "grammar.unsupported", "import" },
+    { "SO-08 empty", NB_G_EBNF, "", "grammar.invalid", "\"start\"" },
+    { "nothing can match", NB_G_SCHEMA, "false", "grammar.empty", "" },
+    { "bounds that cross", NB_G_SCHEMA, "{\"type\":\"integer\",\"minimum\":5,\"maximum\":4}", "grammar.empty", "" },
+};
+
+static void test_refused(void **state)
+{
+    int bad = 0;
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(refused); i++) {
+        nb_grammar *g = NULL;
+        nb_err err = { 0 };
+        const nb_status rc = compile(refused[i].kind, refused[i].src, NULL, NULL, &g, &err);
+        const nb_status want = strcmp(refused[i].cls, "grammar.unsupported") == 0 ? NB_EUNSUPPORTED : NB_EARG;
+        if (rc != want || g || strcmp(err.cls, refused[i].cls) != 0 || !strstr(err.what, refused[i].says)) {
+            print_message("not ok %s: %d %s: %s\n", refused[i].label, rc, err.cls, err.what);
+            bad++;
+        }
+        nb_grammar_unref(g);
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* ---- size ---- */
+
+static void repeat(nb_buf *b, const char *s, size_t n)
+{
+    while (n-- > 0)
+        nb_buf_puts(b, s);
+}
+
+/* unit n times between head and tail (closed n times by close): compiled, or refused as too complex. */
+static const struct {
+    const char *label;
+    nb_gkind kind;
+    const char *head, *unit, *middle, *close, *tail;
+    size_t n;
+    int want; /* 0: compiles, 1: too complex, 2: either */
+} sizes[] = {
+    { "SO-05 depth 31", NB_G_SCHEMA, "", "{\"items\":", "true", "}", "", 31, 0 },
+    { "SO-05 depth 33", NB_G_SCHEMA, "", "{\"items\":", "true", "}", "", 33, 1 },
+    { "SO-05 properties, depth 33", NB_G_SCHEMA, "", "{\"properties\":{\"a\":", "true", "}}", "", 33, 1 },
+    { "SO-05 10,000 groups", NB_G_REGEX, "", "(", "a", ")", "", 4000, 1 },
+    { "SO-08 10,000 parentheses", NB_G_EBNF, "root ::= ", "(", "\"a\"", ")", "", 10000, 1 },
+    { "SO-08 10,000 brackets", NB_G_EBNF, "start: ", "[", "\"a\"", "]", "", 10000, 1 },
+    { "SO-06 enumeration of 5,000", NB_G_SCHEMA, "{\"enum\":[\"\"", ",\"%zu of them\"", "]}", "", "", 4900, 0 },
+    { "SO-06 enumeration of 20,000", NB_G_SCHEMA, "{\"enum\":[0", ",%zu", "]}", "", "", 15000, 1 },
+    { "SO-06 union of 3,000", NB_G_SCHEMA, "{\"anyOf\":[true", ",{\"type\":\"null\"}", "]}", "", "", 3000, 0 },
+    { "SO-06 3,000 properties", NB_G_SCHEMA, "{\"properties\":{\"z\":{}", ",\"p%zu\":{}", "}}", "", "", 3000, 2 },
+    { "SO-06 3,000 properties, closed", NB_G_SCHEMA, "{\"additionalProperties\":false,\"properties\":{\"z\":{}", ",\"p%zu\":{}", "}}", "",
+      "", 3000, 0 },
+    { "SO-06 6,000 properties", NB_G_SCHEMA, "{\"properties\":{\"z\":{}", ",\"p%zu\":{}", "}}", "", "", 6000, 1 },
+    { "SO-06 a choice of many", NB_G_CHOICE, "[\"x\"", ",\"%zu\"", "]", "", "", 10000, 0 },
+    { "SO-06 a choice of texts within texts", NB_G_CHOICE, "[\"x\"", ",\"%.*s\"", "]", "", "", 400, 0 },
+    { "SO-06 many repeats", NB_G_REGEX, "", "(a{0,1000000})", "", "", "", 300, 2 },
+    { "SO-07 repeats in repeats", NB_G_REGEX, "", "(", "a", "{1,100})", "", 60, 2 },
+    { "SO-06 text too long", NB_G_REGEX, "", "abcdefgh", "", "", "", 2000, 1 },
+};
+
+static void test_sizes(void **state)
+{
+    static char digits[512];
+    int bad = 0;
+
+    (void)state;
+    memset(digits, 'a', sizeof digits - 1);
+    for (size_t i = 0; i < NB_LEN(sizes); i++) {
+        nb_buf b = { 0 };
+        nb_grammar *g = NULL;
+        nb_err err = { 0 };
+        nb_buf_puts(&b, sizes[i].head);
+        for (size_t k = 0; k < sizes[i].n; k++) {
+            if (strstr(sizes[i].unit, "%zu")) {
+                const char *at = strstr(sizes[i].unit, "%zu");
+                nb_buf_printf(&b, "%.*s%zu%s", (int)(at - sizes[i].unit), sizes[i].unit, k, at + 3);
+            } else if (strstr(sizes[i].unit, "%.*s")) {
+                nb_buf_printf(&b, ",\"%.*s\"", (int)(k % sizeof digits) + 1, digits);
+            } else {
+                nb_buf_puts(&b, sizes[i].unit);
+            }
+        }
+        nb_buf_puts(&b, sizes[i].middle);
+        repeat(&b, sizes[i].close, sizes[i].n);
+        nb_buf_puts(&b, sizes[i].tail);
+        const nb_status rc = compile(sizes[i].kind, b.p, NULL, NULL, &g, &err);
+        const bool complex = rc == NB_ELIMIT && strcmp(err.cls, "grammar.too_complex") == 0;
+        if (!(sizes[i].want == 0 ? rc == NB_OK : sizes[i].want == 1 ? complex : rc == NB_OK || complex)) {
+            print_message("not ok %s: %d %s: %s\n", sizes[i].label, rc, err.cls, err.what);
+            bad++;
+        }
+        nb_grammar_unref(g);
+        nb_buf_clear(&b);
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* ---- masks ---- */
+
+typedef struct subject {
+    nb_tokenizer *t;
+    nb_gvocab *v;
+    size_t n_words;
+    int32_t end;
+} subject;
+
+static bool open_subject(subject *x, const char *name)
+{
+    char dir[300];
+    size_t n = 0;
+    nb_err err = { 0 };
+    char *json;
+
+    snprintf(dir, sizeof dir, OWN_DATA "/%s", name);
+    json = slurp(dir, "tokenizer.json", &n);
+    memset(x, 0, sizeof *x);
+    if (!json)
+        return false;
+    if (nb_tokenizer_open(json, n, NULL, 0, &x->t, &err) != NB_OK)
+        fail_msg("%s: %s", name, err.what);
+    nb_free(json);
+    for (size_t i = 0; i < nb_tokenizer_size(x->t); i++) {
+        if (nb_tokenizer_is_special(x->t, (int32_t)i))
+            x->end = (int32_t)i;
+    }
+    assert_int_equal(nb_gvocab_open(x->t, &x->end, 1, nb_tokenizer_size(x->t) + 37, &x->v, &err), NB_OK);
+    x->n_words = nb_gvocab_words(x->v);
+    return true;
+}
+
+static void close_subject(subject *x)
+{
+    nb_gvocab_close(x->v);
+    nb_tokenizer_close(x->t);
+}
+
+static uint64_t seed = 0x9E3779B97F4A7C15u;
+
+static uint32_t below(uint32_t n)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (uint32_t)(seed >> 33) % n;
+}
+
+/* The mask must say of every token what taking its bytes says. */
+static int check_mask(const subject *x, nb_gstate *s, const uint32_t *bits)
+{
+    int wrong = 0;
+
+    for (size_t id = 0; id < nb_gvocab_size(x->v); id++) {
+        const bool allowed = bits[id / 32] >> (id % 32) & 1;
+        nb_buf bytes = { 0 };
+        nb_gstate *c = NULL;
+        bool fits;
+        assert_int_equal(nb_gstate_clone(s, &c, NULL), NB_OK);
+        if ((int32_t)id == x->end) {
+            fits = nb_gstate_may_end(s);
+        } else if (id >= nb_tokenizer_size(x->t) || nb_tokenizer_is_special(x->t, (int32_t)id)) {
+            fits = false;
+        } else {
+            assert_int_equal(nb_tokenizer_bytes(x->t, (int32_t)id, &bytes, NULL), NB_OK);
+            fits = bytes.n > 0 && nb_gstate_bytes(c, bytes.p, bytes.n, NULL) == NB_OK;
+        }
+        wrong += fits != allowed;
+        nb_gstate_close(c);
+        nb_buf_clear(&bytes);
+    }
+    return wrong;
+}
+
+static int32_t pick(const uint32_t *bits, size_t n, size_t rank)
+{
+    for (size_t i = 0; i < 32 * n; i++) {
+        if ((bits[i / 32] >> (i % 32) & 1) && rank-- == 0)
+            return (int32_t)i;
+    }
+    return -1;
+}
+
+static size_t count_bits(const uint32_t *bits, size_t n)
+{
+    size_t k = 0;
+
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t w = bits[i]; w; w &= w - 1)
+            k++;
+    return k;
+}
+
+/* A walk of random allowed tokens; what it writes is appended to text. True when it came to an end token. */
+static bool walk(const subject *x, nb_grammar *g, nb_grammar *other, int steps, int check, nb_buf *text)
+{
+    uint32_t *bits = nb_calloc(x->n_words, sizeof *bits), *again = nb_calloc(x->n_words, sizeof *again);
+    nb_gstate *s = NULL, *o = NULL;
+    bool ended = false;
+
+    assert_int_equal(nb_gstate_open(g, &s, NULL), NB_OK);
+    assert_int_equal(nb_gstate_open(other ? other : g, &o, NULL), NB_OK);
+    for (int i = 0; i < steps && !ended; i++) {
+        const nb_status rc = nb_gstate_mask(s, bits, NULL);
+        size_t n;
+        int32_t id;
+        if (rc == NB_NO)
+            break;
+        assert_int_equal(rc, NB_OK);
+        if (other) {
+            assert_int_equal(nb_gstate_mask(o, again, NULL), NB_OK);
+            assert_memory_equal(bits, again, x->n_words * sizeof *bits);
+        }
+        if (i % 4 == 0 && check-- > 0)
+            assert_int_equal(check_mask(x, s, bits), 0);
+        n = count_bits(bits, x->n_words);
+        if (n > 1 && bits[x->end / 32] >> (x->end % 32) & 1 && below(4))
+            n = 1; /* end soon, where it may */
+        id = n == 1 && (bits[x->end / 32] >> (x->end % 32) & 1) ? x->end : pick(bits, x->n_words, below((uint32_t)n));
+        ended = id == x->end;
+        if (!ended)
+            assert_int_equal(nb_tokenizer_bytes(x->t, id, text, NULL), NB_OK);
+        if (nb_gstate_advance(s, id, NULL) != NB_OK || nb_gstate_advance(o, id, NULL) != NB_OK)
+            fail_msg("token %d is allowed and cannot be taken", (int)id);
+    }
+    if (ended)
+        assert_int_equal(nb_gstate_mask(s, bits, NULL), NB_NO);
+    nb_gstate_close(s);
+    nb_gstate_close(o);
+    nb_free(bits);
+    nb_free(again);
+    return ended;
+}
+
+static const char *const small_schemas[] = {
+    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":6},\"age\":{\"type\":\"integer\",\"minimum\":0,"
+    "\"maximum\":150},"
+    "\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"red\",\"green\",\"blue\"]},\"maxItems\":3}},\"required\":[\"name\",\"age\"],"
+    "\"additionalProperties\":false}",
+    "{\"type\":\"array\",\"items\":{\"anyOf\":[{\"type\":\"string\",\"format\":\"date\"},{\"type\":\"null\"},{\"const\":{\"a\":1}}]},"
+    "\"minItems\":1,\"maxItems\":4}",
+    "{\"type\":\"object\",\"properties\":{\"l\":{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}},\"required\":[\"l\"],"
+    "\"additionalProperties\":false}",
+    "{\"type\":\"string\",\"pattern\":\"^(ab|c\\\"d)+$\"}",
+};
+
+static void test_masks(void **state)
+{
+    static const char *const names[] = { "llama3", "gemma", "llama2", "bert-uncased", "sp-unigram", "wordlevel", "clip-suffix" };
+    size_t subjects = 0, ended = 0;
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(names); i++) {
+        subject x;
+        if (!open_subject(&x, names[i]))
+            continue;
+        subjects++;
+        for (size_t k = 0; k < NB_LEN(small_schemas) + 1; k++) {
+            const bool any = k == NB_LEN(small_schemas);
+            const nb_glimits tight = { .cache = 1, .compact = k % 2 }, wide = { .compact = k % 2 };
+            nb_grammar *g, *small;
+            nb_err err = { 0 };
+            if (compile(any ? NB_G_JSON : NB_G_SCHEMA, any ? "" : small_schemas[k], x.v, &wide, &g, &err) != NB_OK)
+                fail_msg("%s", err.what);
+            assert_int_equal(compile(any ? NB_G_JSON : NB_G_SCHEMA, any ? "" : small_schemas[k], x.v, &tight, &small, &err), NB_OK);
+            for (int round = 0; round < 4; round++) {
+                nb_buf text = { 0 };
+                nb_json *v = NULL;
+                if (walk(&x, g, round == 0 ? small : NULL, 120, round < 2 ? 2 : 0, &text)) {
+                    ended++;
+                    if (nb_json_parse(text.p, text.n, "json", 0, &v, &err) != NB_OK)
+                        fail_msg("AT-13 %s, grammar %zu: %s: %s", names[i], k, err.what, text.p);
+                    nb_json_free(v);
+                }
+                nb_buf_clear(&text);
+            }
+            nb_grammar_unref(g);
+            nb_grammar_unref(small);
+        }
+        close_subject(&x);
+    }
+    print_message("%zu vocabularies, %zu random replies came to an end\n", subjects, ended);
+    assert_true(subjects > 0 && ended > 0);
+}
+
+/* ---- one by one ---- */
+
+static void test_dead_end(void **state)
+{
+    subject x;
+    nb_grammar *g = NULL;
+    nb_gstate *s = NULL, *other = NULL;
+    uint32_t *bits;
+    nb_err err = { 0 };
+
+    (void)state;
+    if (!open_subject(&x, "wordlevel"))
+        skip();
+    bits = nb_calloc(x.n_words, sizeof *bits);
+    /* SO-09: no token has the emoji */
+    assert_int_equal(compile(NB_G_CHOICE, "[\"\xF0\x9F\xA6\x84\"]", x.v, NULL, &g, &err), NB_OK);
+    assert_int_equal(nb_gstate_open(g, &s, NULL), NB_OK);
+    assert_int_equal(nb_gstate_open(g, &other, NULL), NB_OK);
+    assert_int_equal(nb_gstate_mask(s, bits, NULL), NB_NO);
+    assert_int_equal(count_bits(bits, x.n_words), 0);
+    assert_int_equal(nb_gstate_advance(s, 1, NULL), NB_NO);
+    assert_int_equal(nb_gstate_advance(s, x.end, NULL), NB_NO);
+    assert_int_equal(nb_gstate_advance(s, -1, NULL), NB_NO);
+    assert_int_equal(nb_gstate_advance(s, INT32_MAX, NULL), NB_NO);
+    nb_gstate_close(s);
+    assert_int_equal(nb_gstate_bytes(other, "\xF0\x9F", 2, NULL), NB_OK);
+    assert_int_equal(nb_gstate_bytes(other, "\xA6\x84x", 3, NULL), NB_NO); /* all or nothing */
+    assert_false(nb_gstate_may_end(other));
+    assert_int_equal(nb_gstate_bytes(other, "\xA6\x84", 2, NULL), NB_OK);
+    assert_true(nb_gstate_may_end(other) && nb_gstate_must_end(other));
+    nb_gstate_close(other);
+    nb_grammar_unref(g);
+    nb_free(bits);
+    close_subject(&x);
+}
+
+static void test_wait(void **state)
+{
+    subject x;
+    nb_grammar *g = NULL;
+    nb_gstate *s = NULL, *c = NULL;
+    uint32_t *bits;
+    nb_err err = { 0 };
+
+    (void)state;
+    if (!open_subject(&x, "llama3"))
+        skip();
+    bits = nb_calloc(x.n_words, sizeof *bits);
+    assert_int_equal(compile(NB_G_CHOICE, "[\"yes\",\"no\"]", x.v, NULL, &g, &err), NB_OK);
+    assert_int_equal(nb_gstate_open(g, &s, NULL), NB_OK);
+    assert_int_equal(nb_gstate_wait(s, "</</think>", 10, NULL), NB_OK);
+    assert_int_equal(nb_gstate_mask(s, bits, NULL), NB_OK);
+    assert_int_equal(count_bits(bits, x.n_words), nb_gvocab_size(x.v));
+    assert_int_equal(nb_gstate_bytes(s, "so </</</thin", 13, NULL), NB_OK);
+    assert_true(nb_gstate_waiting(s) && !nb_gstate_may_end(s));
+    assert_int_equal(nb_gstate_clone(s, &c, NULL), NB_OK);
+    assert_int_equal(nb_gstate_bytes(s, "k>\n\nye", 6, NULL), NB_OK);
+    assert_false(nb_gstate_waiting(s));
+    assert_int_equal(nb_gstate_bytes(s, "x", 1, NULL), NB_NO);
+    assert_int_equal(nb_gstate_bytes(s, "s", 1, NULL), NB_OK);
+    assert_true(nb_gstate_must_end(s));
+    assert_true(nb_gstate_waiting(c));
+    assert_int_equal(nb_gstate_advance(c, x.end, NULL), NB_OK); /* a reply may end while it waits */
+    assert_int_equal(nb_gstate_advance(c, x.end, NULL), NB_NO);
+    nb_gstate_close(s);
+    nb_gstate_close(c);
+    nb_grammar_unref(g);
+    nb_free(bits);
+    close_subject(&x);
+}
+
+static void test_cache(void **state)
+{
+    nb_gcache *c = NULL;
+    nb_json *same = nb_json_new_obj();
+    nb_grammar *a = NULL, *b = NULL;
+    nb_err err = { 0 };
+    uint64_t most = 0;
+
+    (void)state;
+    assert_int_equal(nb_gcache_open(NULL, NULL, 2u << 20, &c, &err), NB_OK);
+    assert_true(nb_json_set(same, "type", nb_json_new_str("string")));
+    assert_int_equal(nb_gcache_get(c, NB_G_SCHEMA, same, &a, &err), NB_OK);
+    assert_int_equal(nb_gcache_get(c, NB_G_SCHEMA, same, &b, &err), NB_OK);
+    assert_ptr_equal(a, b);
+    nb_grammar_unref(b);
+    for (int i = 0; i < 3000; i++) { /* SO-10 */
+        nb_json *v = nb_json_new_obj();
+        assert_true(nb_json_set(v, "const", nb_json_new_int(i)));
+        assert_int_equal(nb_gcache_get(c, NB_G_SCHEMA, v, &b, &err), NB_OK);
+        assert_true(takes(b, i % 2 ? "1" : "0") == (i < 2));
+        nb_grammar_unref(b);
+        nb_json_free(v);
+        if (i % 100 == 0 && nb_gcache_bytes(c) > most)
+            most = nb_gcache_bytes(c);
+    }
+    assert_true(most > 0 && most <= 2u << 20);
+    assert_true(takes(a, "\"still here\""));
+    nb_grammar_unref(a);
+    a = NULL;
+    assert_int_equal(nb_gcache_get(c, NB_G_REGEX, same, &a, &err), NB_EARG); /* a regex is a text */
+    assert_null(a);
+    nb_json_free(same);
+    nb_gcache_close(c);
+}
+
+/* SO-11: compiling and walking in several threads at once. */
+static const subject *shared_subject;
+static nb_grammar *shared_grammar;
+
+static void *worker(void *arg)
+{
+    nb_gcache *c = arg;
+    uint32_t *bits = nb_calloc(shared_subject->n_words, sizeof *bits);
+
+    for (int i = 0; i < 6; i++) {
+        nb_json *v = nb_json_new_str(i % 2 ? "(a|b){1,50}c" : "[0-9]{1,20}x?");
+        nb_grammar *g = NULL;
+        nb_gstate *s = NULL, *t = NULL;
+        assert_int_equal(nb_gcache_get(c, NB_G_REGEX, v, &g, NULL), NB_OK);
+        assert_int_equal(nb_gstate_open(g, &s, NULL), NB_OK);
+        assert_int_equal(nb_gstate_open(shared_grammar, &t, NULL), NB_OK);
+        for (int k = 0; k < 5; k++) {
+            assert_int_equal(nb_gstate_mask(s, bits, NULL), NB_OK);
+            assert_int_equal(nb_gstate_bytes(s, i % 2 ? "a" : "7", 1, NULL), NB_OK);
+            assert_int_equal(nb_gstate_mask(t, bits, NULL), NB_OK);
+            assert_int_equal(nb_gstate_bytes(t, k ? " " : "{", 1, NULL), NB_OK);
+        }
+        nb_gstate_close(s);
+        nb_gstate_close(t);
+        nb_grammar_unref(g);
+        nb_json_free(v);
+    }
+    nb_free(bits);
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    subject x;
+    nb_gcache *c = NULL;
+    pthread_t t[3];
+    nb_err err = { 0 };
+
+    (void)state;
+    if (!open_subject(&x, "llama3"))
+        skip();
+    shared_subject = &x;
+    assert_int_equal(nb_gcache_open(x.v, NULL, 0, &c, &err), NB_OK);
+    assert_int_equal(compile(NB_G_JSON, "", x.v, NULL, &shared_grammar, &err), NB_OK);
+    for (size_t i = 0; i < NB_LEN(t); i++)
+        assert_int_equal(pthread_create(&t[i], NULL, worker, c), 0);
+    for (size_t i = 0; i < NB_LEN(t); i++)
+        pthread_join(t[i], NULL);
+    nb_grammar_unref(shared_grammar);
+    nb_gcache_close(c);
+    close_subject(&x);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows),  cmocka_unit_test(test_refused),  cmocka_unit_test(test_sizes),
+                                        cmocka_unit_test(test_masks), cmocka_unit_test(test_dead_end), cmocka_unit_test(test_wait),
+                                        cmocka_unit_test(test_cache), cmocka_unit_test(test_threads) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
