@@ -228,8 +228,8 @@ static nb_status load(run *r, const char *path, nb_err *err)
     nb_engine_opts eo = { .context = (size_t)r->o.context, .exact_fp32 = r->o.exact_fp32 };
     nb_status rc = nb_cli_cpu(r->cli, &kern, err);
 
-    if (rc == NB_OK && r->o.kv && strcmp(r->o.kv, "f16") != 0 && strcmp(r->o.kv, "f32") != 0)
-        rc = nb_fail(err, NB_EARG, "arg.value", "", "--kv is f16 or f32");
+    if (rc == NB_OK)
+        rc = nb_cli_kv(r->o.kv, &eo.kv_dtype, err);
     if (rc == NB_OK)
         rc = nb_cli_pool(r->cli, &r->pool, err);
     if (rc == NB_OK)
@@ -238,7 +238,6 @@ static nb_status load(run *r, const char *path, nb_err *err)
         rc = nb_load_text(&r->l, path, err);
     mo.kern = kern;
     mo.pool = eo.pool = r->pool;
-    eo.kv_dtype = r->o.kv && strcmp(r->o.kv, "f32") == 0 ? NB_DT_F32 : NB_DT_F16;
     if (rc == NB_OK)
         rc = nb_load_model(&r->l, &mo, err);
     if (rc == NB_OK)
@@ -299,7 +298,7 @@ static nb_status run_run(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--raw", NB_OPT_FLAG, &r.o.raw, 0, 0, NULL, "continue the text, no chat template" },
         { "-f,--file", NB_OPT_STR, &r.o.file, 0, 0, "FILE", "read the prompt from a file" },
         { "--context", NB_OPT_INT, &r.o.context, 2, 1e8, "N", "longest prompt + answer (default: the model's)" },
-        { "--kv", NB_OPT_STR, &r.o.kv, 0, 0, "f16|f32", "how keys and values are kept (default f16)" },
+        { "--kv", NB_OPT_STR, &r.o.kv, 0, 0, NB_CLI_KV, "how keys and values are kept (default f16)" },
         { "--exact-fp32", NB_OPT_FLAG, &r.o.exact_fp32, 0, 0, NULL, "float32 activations in 4-bit linears (reference, slow)" },
     };
     const char *args[2];

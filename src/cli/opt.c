@@ -229,3 +229,21 @@ nb_status nb_cli_pool(const nb_cli *cli, nb_pool **pool, nb_err *err)
 {
     return nb_pool_open(pool, (int)cli->threads, err);
 }
+
+nb_status nb_cli_kv(const char *name, nb_dtype *out, nb_err *err)
+{
+    static const struct {
+        const char *name;
+        nb_dtype t;
+    } rows[] = { { "f16", NB_DT_F16 }, { "f32", NB_DT_F32 } };
+
+    *out = NB_DT_NONE;
+    if (!name)
+        return NB_OK;
+    for (size_t i = 0; i < NB_LEN(rows); i++)
+        if (strcmp(rows[i].name, name) == 0) {
+            *out = rows[i].t;
+            return NB_OK;
+        }
+    return nb_fail(err, NB_EARG, "arg.value", "", "--kv is one of " NB_CLI_KV);
+}

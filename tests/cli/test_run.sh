@@ -50,3 +50,7 @@ fails "option misspelled" 2 'did you mean --max-tokens' run $model x --max-token
 bench=$("$NIBBLE" bench $model --prompt 32 --decode 4 --rounds 1 --json 2>/dev/null)
 case $bench in *'"prefill_tok_s"'*'"decode_tok_s"'*'"read_bytes_s"'*) echo "ok bench --json" ;; *) echo "FAIL bench: $bench" >&2; exit 1 ;; esac
 fails "bench beyond the context" 2 'bench.sizes' bench $model --prompt 5000 --rounds 1
+streams=$("$NIBBLE" bench $model --streams 3 --requests 5 --prefix 40 --prompt 10 --decode 4 --json 2>/dev/null)
+case $streams in *'"cold"'*'"output_tok_s"'*'"warm"'*'"cached_share"'*'"engine_share"'*) echo "ok bench --streams" ;; *) echo "FAIL bench --streams: $streams" >&2; exit 1 ;; esac
+fails "streams beyond the context" 2 'arg.context' bench $model --streams 2 --prompt 5000
+fails "a cache type that does not exist" 2 'arg.value' bench $model --kv f64
