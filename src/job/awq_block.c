@@ -4,97 +4,234 @@
 #include "base/mem.h"
 #include "job/awq_priv.h"
 
-nb_grid nb_awq_grid(const nb_awq_opts *o, size_t k)
+static nb_grid grid_of(const nb_qmod *m)
 {
-    return (nb_grid){ .g = o->group_size < 0 ? k : (size_t)o->group_size, .bits = o->bits, .sym = o->sym, .stored = o->scale_dtype };
+    return (nb_grid){ .g = m->spec.group_size < 0 ? m->at.k : (size_t)m->spec.group_size,
+                      .bits = m->spec.bits,
+                      .sym = m->spec.sym,
+                      .stored = m->spec.scale_dtype };
+}
+
+size_t nb_awq_id(const nb_awq_block *b, nb_mod mod)
+{
+    return mod < NB_MOD_KVB ? mod : b->n_ids - 1 - (mod - NB_MOD_KVB);
+}
+
+const nb_qmod *nb_awq_mod(const nb_awq_block *b, nb_mod mod)
+{
+    return nb_qmods_find(b->o.mods, b->base.layer, mod);
+}
+
+bool nb_awq_quantized(const nb_awq_block *b, nb_mod mod)
+{
+    const nb_qmod *m = nb_awq_mod(b, mod);
+
+    return m && m->quantized;
+}
+
+/* ---- what is written anew ---- */
+
+static nb_status add_mod(const nb_qmods *t, size_t layer, nb_mod mod, nb_qwrites *out, nb_err *err)
+{
+    const nb_qmod *m = nb_qmods_find(t, layer, mod);
+
+    return m && m->quantized ? NB_OK : nb_qwrites_add(out, (nb_qwrite){ .kind = NB_QWRITE_DENSE, .layer = layer, .mod = mod }, err);
+}
+
+static nb_status add_pred(const nb_qmods *t, size_t layer, nb_mod pred, nb_qwrites *out, nb_err *err)
+{
+    const nb_qmod *m = nb_qmods_find(t, layer, pred);
+    nb_status rc = add_mod(t, layer, pred, out, err);
+
+    if (rc == NB_OK && m && m->at.bias)
+        rc = nb_qwrites_add(out, (nb_qwrite){ .kind = NB_QWRITE_BIAS, .layer = layer, .mod = pred }, err);
+    return rc;
+}
+
+/* One grid for all quantized members of a group. *any: there are some. */
+static nb_status common_grid(const nb_qmods *t, size_t layer, const nb_scale_group *g, nb_grid *out, bool *any, nb_err *err)
+{
+    const nb_qmod *first = NULL;
+
+    for (size_t i = 0; i < g->n_mods; i++) {
+        const nb_qmod *m = nb_qmods_find(t, layer, g->mods[i]);
+        if (!m || !m->quantized)
+            continue;
+        first = first ? first : m;
+        if (m->spec.bits != first->spec.bits || m->spec.sym != first->spec.sym || grid_of(m).g != grid_of(first).g)
+            return nb_fail(err, NB_EARG, "quantize.dynamic", "",
+                           "%s and %s read the same input and are scaled together, but their bits, group size or grid differ; give both "
+                           "the same, or use gptq or rtn",
+                           first->at.name, m->at.name);
+    }
+    *any = first != NULL;
+    if (first)
+        *out = grid_of(first);
+    return NB_OK;
+}
+
+/* Groups that are of no use, or whose fold has no place to go. */
+static bool useless(const nb_qmods *t, size_t layer, const nb_scale_group *g, bool any)
+{
+    const nb_qmod *pred = g->vec == NB_VEC_NONE ? nb_qmods_find(t, layer, g->pred) : NULL;
+
+    return !any || (pred && pred->at.bias_part);
+}
+
+static nb_status group_writes(const nb_plan *p, const nb_qmods *t, size_t layer, const nb_scale_group *g, nb_qwrites *out, nb_err *err)
+{
+    nb_grid grid;
+    bool any;
+    nb_status rc = common_grid(t, layer, g, &grid, &any, err);
+
+    if (rc != NB_OK || useless(t, layer, g, any))
+        return rc;
+    for (size_t i = 0; i < g->n_mods && rc == NB_OK; i++)
+        rc = add_mod(t, layer, g->mods[i], out, err);
+    if (rc == NB_OK && g->vec == NB_VEC_NONE)
+        return add_pred(t, layer, g->pred, out, err);
+    if (rc == NB_OK)
+        rc = nb_qwrites_add(out, (nb_qwrite){ .kind = NB_QWRITE_VEC, .layer = layer, .vec = g->vec }, err);
+    if (rc == NB_OK && nb_plan_vec_bias(p, g->vec) != NB_VEC_NONE)
+        rc = nb_qwrites_add(out, (nb_qwrite){ .kind = NB_QWRITE_VEC, .layer = layer, .vec = nb_plan_vec_bias(p, g->vec) }, err);
+    return rc;
+}
+
+nb_status nb_awq_writes(const nb_plan *p, const nb_store *s, const nb_awq_opts *o, nb_qwrites *out, nb_err *err)
+{
+    nb_status rc = NB_OK;
+
+    for (size_t l = 0; l < p->cfg->n_layers && rc == NB_OK; l++) {
+        nb_scale_groups gs;
+        rc = nb_scale_groups_find(p, s, l, o->shared_v, &gs, err);
+        for (size_t i = 0; rc == NB_OK && i < gs.n; i++)
+            rc = group_writes(p, o->mods, l, &gs.g[i], out, err);
+        nb_scale_groups_clear(&gs);
+    }
+    return rc;
 }
 
 /* ---- sizes ---- */
 
-/* w holds a whole group. Returns the width of the widest inspected span. */
-static size_t find_sizes(const nb_plan *p, const nb_scale_group *g, size_t n_groups, size_t rows, size_t len, nb_block_need *z)
-{
-    size_t span = 0;
+/* What the groups of all layers need. */
+typedef struct sizes {
+    nb_block_need need;
+    size_t span; /* widths of the inspected spans of one group, together */
+    size_t out;  /* of one span */
+    size_t gram; /* most inputs of a linear that is looked at alone */
+    double macs; /* of one layer */
+} sizes;
 
-    nb_block_sizes(p, rows, len, z);
-    for (size_t i = 0; i < n_groups; i++) {
-        const size_t width = p->slot_len[p->ops[g[i].end - 1].out], n = g[i].n * g[i].k;
-        z->w = n > z->w ? n : z->w;
-        z->full[g[i].op] = g[i].from_norm;
-        z->gram[g[i].op] = !g[i].from_norm;
-        if (g[i].from_norm && width > span)
-            span = width;
+static double span_macs(const nb_plan *p, const nb_span *s, double attn)
+{
+    const nb_moe_cfg *m = &p->cfg->moe;
+    double work = 0;
+
+    for (size_t op = s->op; op < s->end; op++) {
+        for (size_t r = 0; p->ops[op].kind == NB_OP_LINEAR && r < 3 && p->ops[op].roles[r] != NB_ROLE_NONE; r++) {
+            size_t n, k;
+            nb_plan_linear_size(p, p->ops[op].roles[r], &n, &k);
+            work += (double)n * (double)k;
+        }
+        work += p->ops[op].kind == NB_OP_ATTN ? attn : 0;
+        work += p->ops[op].kind == NB_OP_MOE ? 3.0 * (double)p->cfg->d_model * (double)(m->n_active * m->ff + m->shared_ff) : 0;
     }
-    return span;
+    return work;
 }
 
-nb_block_cost nb_awq_block_cost(const nb_plan *p, const nb_awq_opts *o, size_t rows, size_t len)
+static void size_group(const nb_plan *p, const nb_scale_group *g, double t, double attn, sizes *z)
 {
-    nb_scale_group g[NB_MAX_GROUPS];
-    const size_t n_groups = nb_scale_groups(p, g);
-    const double t = (double)rows * (double)len;
-    const double attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2; /* both products, at about half the speed */
-    double layer = attn, weights = 0;
-    nb_block_cost c;
-    nb_block_need z;
-    size_t span;
+    size_t total = 0, width = 0, n, k;
+    bool experts = false;
 
-    span = find_sizes(p, g, n_groups, rows, len, &z);
-    c = nb_block_bytes(p, &z, rows, len, o->replay_original);
-    c.spill += 4 * (uint64_t)rows * len * span;
-    c.bytes += 8 * (uint64_t)rows * len + 4 * (uint64_t)z.chunk * span + 8 * (uint64_t)NB_AWQ_TEST_ROWS * len * p->cfg->d_model;
-    for (int r = 0; r < NB_ROLE_COUNT; r++)
-        if (p->has_role[r]) {
-            size_t n, k;
-            nb_plan_linear_size(p, (nb_role)r, &n, &k);
-            layer += (double)n * (double)k;
-            weights += (double)n * (double)k * (nb_role_clips((nb_role)r) ? (double)o->clip * (double)nb_awq_grid(o, k).g : 0.0);
-        }
-    c.macs = 2 * t * layer + weights + 3 * 512 * layer;
-    for (size_t i = 0; i < n_groups; i++) {
-        double work = 0;
-        if (!g[i].from_norm) {
-            c.bytes += 4 * (uint64_t)g[i].k * g[i].k;
-            c.macs += t * (double)g[i].k * (double)g[i].k / 2 + NB_AWQ_RATIOS * (double)g[i].n * (double)g[i].k * (double)g[i].k;
-            continue;
-        }
-        for (size_t op = g[i].op; op < g[i].end; op++) {
-            for (size_t r = 0; p->ops[op].kind == NB_OP_LINEAR && r < 3 && p->ops[op].roles[r] != NB_ROLE_NONE; r++) {
-                size_t n, k;
-                nb_plan_linear_size(p, p->ops[op].roles[r], &n, &k);
-                work += (double)n * (double)k;
-            }
-            work += p->ops[op].kind == NB_OP_ATTN ? attn : 0;
-        }
-        c.macs += (NB_AWQ_RATIOS + 1) * t * work;
+    for (size_t i = 0; i < g->n_mods; i++) {
+        nb_mod_size(p, g->mods[i], &n, &k);
+        total += n * k;
+        experts = experts || nb_mod_expert(g->mods[i]) != NB_NO_EXPERT;
     }
-    return c;
+    if (!experts && total > z->need.w)
+        z->need.w = total;
+    if (g->n_spans == 0) {
+        const double tokens = experts ? t * (double)p->cfg->moe.n_active / (double)p->cfg->moe.n_experts : t;
+        z->gram = g->k > z->gram ? g->k : z->gram;
+        z->need.gram[g->op] = z->need.gram[g->op] || !experts;
+        z->macs += tokens * (double)g->k * (double)g->k / 2 + NB_AWQ_RATIOS * (double)total * (double)g->k;
+        return;
+    }
+    z->need.full[g->op] = true;
+    for (size_t i = 0; i < g->n_spans; i++) {
+        const size_t w = p->slot_len[p->ops[g->spans[i].end - 1].out];
+        width += w;
+        z->out = w > z->out ? w : z->out;
+        z->macs += (NB_AWQ_RATIOS + 1) * t * span_macs(p, &g->spans[i], attn);
+    }
+    z->span = width > z->span ? width : z->span;
+}
+
+static nb_status find_sizes(const nb_plan *p, const nb_store *s, const nb_awq_opts *o, size_t rows, size_t len, sizes *z, nb_err *err)
+{
+    const double t = (double)rows * (double)len, attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2;
+    nb_status rc = NB_OK;
+    double most = 0;
+
+    *z = (sizes){ 0 };
+    nb_block_sizes(p, rows, len, &z->need);
+    for (size_t l = 0; l < p->cfg->n_layers && rc == NB_OK; l++) {
+        nb_scale_groups gs;
+        z->macs = 0;
+        rc = nb_scale_groups_find(p, s, l, o->shared_v, &gs, err);
+        for (size_t i = 0; rc == NB_OK && i < gs.n; i++)
+            size_group(p, &gs.g[i], t, attn, z);
+        nb_scale_groups_clear(&gs);
+        most = z->macs > most ? z->macs : most;
+    }
+    z->macs = most;
+    return rc;
+}
+
+nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_opts *o, size_t rows, size_t len, nb_block_cost *out,
+                            nb_err *err)
+{
+    const double t = (double)rows * (double)len, attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2; /* at half the speed */
+    double layer = 0, clip = 0;
+    sizes z;
+    nb_status rc = find_sizes(p, s, o, rows, len, &z, err);
+
+    if (rc != NB_OK)
+        return rc;
+    *out = nb_block_bytes(p, &z.need, rows, len, o->replay_original);
+    out->spill += 4 * (uint64_t)rows * len * z.span;
+    out->bytes += 8 * (uint64_t)rows * len + 4 * (uint64_t)z.need.chunk * z.out + 8 * (uint64_t)NB_AWQ_TEST_ROWS * len * p->cfg->d_model;
+    out->bytes += 4 * (uint64_t)z.gram * z.gram;
+    for (size_t i = 0; i < o->mods->n; i++) {
+        const nb_qmod *m = &o->mods->mods[i];
+        const double w = (double)m->at.n * (double)m->at.k / (double)p->cfg->n_layers;
+        layer += w;
+        clip += m->quantized && nb_role_clips(nb_mod_role(m->mod)) ? w * (double)o->clip * (double)grid_of(m).g : 0;
+    }
+    out->macs = z.macs + 2 * t * (layer + attn) + clip + 3 * 512 * layer;
+    return NB_OK;
 }
 
 /* ---- open ---- */
 
-static nb_status take_buffers(nb_awq_block *b, const nb_block_need *z, size_t span, nb_err *err)
+static nb_status take_buffers(nb_awq_block *b, const sizes *z, nb_err *err)
 {
     const size_t test = NB_AWQ_TEST_ROWS * b->base.calib->len * b->base.d;
-
-    nb_status rc = nb_spill_open(&b->ref_mem, b->base.calib->spill, b->base.tokens, span, "outputs of a block", err);
+    nb_status rc = nb_spill_open(&b->ref_mem, b->base.calib->spill, b->base.tokens, z->span, "outputs of a block", err);
 
     if (rc != NB_OK)
         return rc;
     b->ref = b->ref_mem.p;
-    b->out = nb_alloc_array(z->chunk, span * sizeof *b->out);
+    b->n_ids = NB_ROLE_COUNT + 4 * (b->base.plan->cfg->moe.n_experts + 1) + 3;
+    b->as_input = nb_alloc_array(b->n_ids, sizeof *b->as_input);
+    b->as_pred = nb_alloc_array(b->n_ids, sizeof *b->as_pred);
+    b->out = nb_alloc_array(z->need.chunk, z->out * sizeof *b->out);
     b->part = nb_alloc_array(b->base.tokens, sizeof *b->part);
     b->test[0] = nb_alloc_array(test, sizeof **b->test);
     b->test[1] = nb_alloc_array(test, sizeof **b->test);
-    if (!b->out || !b->part || !b->test[0] || !b->test[1])
+    if (!b->as_input || !b->as_pred || !b->out || !b->part || !b->test[0] || !b->test[1])
         return nb_enomem(err, "calibration activations; fewer rows need less (--calib-rows)");
-    for (size_t i = 0; i < b->n_groups; i++) {
-        nb_awq_group *g = &b->groups[i];
-        g->s = nb_alloc_array(g->g.k, sizeof *g->s);
-        g->norm = nb_alloc_array(g->g.k, sizeof *g->norm);
-        if (!g->s || !g->norm)
-            return nb_enomem(err, "scales");
-    }
     return NB_OK;
 }
 
@@ -104,24 +241,24 @@ nb_status nb_awq_block_open(nb_awq_block **out, nb_model *m, nb_store *s, const 
     const nb_block_in in = {
         .model = m, .store = s, .calib = c, .pool = pool, .host = host, .replay_original = o->replay_original, .all_experts = o->all_experts
     };
-    const nb_plan *plan = nb_model_plan(m);
+    const nb_qspec spec = { .bits = o->bits, .group_size = o->group_size, .sym = o->sym, .scale_dtype = o->scale_dtype };
     nb_awq_block *b = nb_calloc(1, sizeof *b);
-    nb_scale_group g[NB_MAX_GROUPS];
-    nb_block_need z;
-    nb_status rc;
-    size_t span;
+    nb_status rc = NB_OK;
+    sizes z;
 
     *out = NULL;
     if (!b)
         return nb_enomem(err, "the AWQ block");
     b->o = *o;
-    b->n_groups = nb_scale_groups(plan, g);
-    for (size_t i = 0; i < b->n_groups; i++)
-        b->groups[i].g = g[i];
-    span = find_sizes(plan, g, b->n_groups, c->rows, c->len, &z);
-    rc = nb_block_open(&b->base, &in, &z, err);
+    if (!o->mods)
+        rc = nb_qmods_open(&b->own, nb_model_plan(m), s, &spec, NULL, NULL, err);
+    b->o.mods = o->mods ? o->mods : &b->own;
     if (rc == NB_OK)
-        rc = take_buffers(b, &z, span, err);
+        rc = find_sizes(nb_model_plan(m), s, &b->o, c->rows, c->len, &z, err);
+    if (rc == NB_OK)
+        rc = nb_block_open(&b->base, &in, &z.need, err);
+    if (rc == NB_OK)
+        rc = take_buffers(b, &z, err);
     if (rc == NB_OK)
         *out = b;
     else
@@ -129,16 +266,24 @@ nb_status nb_awq_block_open(nb_awq_block **out, nb_model *m, nb_store *s, const 
     return rc;
 }
 
+static void forget_layer(nb_awq_block *b)
+{
+    nb_scale_groups_clear(&b->layout);
+    nb_arena_clear(&b->mem);
+    b->groups = NULL;
+    b->n_groups = 0;
+}
+
 void nb_awq_block_close(nb_awq_block *b)
 {
     if (!b)
         return;
+    forget_layer(b);
     nb_block_clear(&b->base);
-    for (size_t i = 0; i < b->n_groups; i++) {
-        nb_free(b->groups[i].s);
-        nb_free(b->groups[i].norm);
-    }
+    nb_qmods_clear(&b->own);
     nb_spill_close(&b->ref_mem);
+    nb_free(b->as_input);
+    nb_free(b->as_pred);
     nb_free(b->out);
     nb_free(b->part);
     nb_free(b->test[0]);
@@ -151,35 +296,113 @@ nb_block *nb_awq_block_base(nb_awq_block *b)
     return &b->base;
 }
 
+/* ---- a layer ---- */
+
+static float *copy_vec(nb_awq_block *b, nb_vec vec, size_t k)
+{
+    size_t n;
+    const float *v = vec == NB_VEC_NONE ? NULL : nb_model_vec(b->base.model, b->base.layer, vec, &n);
+    float *out = v ? nb_arena_alloc(&b->mem, k * sizeof *out) : NULL;
+
+    return out ? memcpy(out, v, k * sizeof *out) : NULL;
+}
+
+static nb_status open_group(nb_awq_block *b, nb_awq_group *g, nb_err *err)
+{
+    const size_t k = g->g->k, index = (size_t)(g - b->groups);
+    const nb_vec bias = g->g->vec == NB_VEC_NONE ? NB_VEC_NONE : nb_plan_vec_bias(b->base.plan, g->g->vec);
+    bool any, ok;
+    nb_status rc = common_grid(b->o.mods, b->base.layer, g->g, &g->grid, &any, err);
+
+    if (rc != NB_OK)
+        return rc;
+    g->state = useless(b->o.mods, b->base.layer, g->g, any) ? NB_FOLD_OFF : NB_FOLD_ON;
+    g->s = nb_arena_calloc(&b->mem, k, sizeof *g->s);
+    g->norm = nb_arena_calloc(&b->mem, k, sizeof *g->norm);
+    g->beta = nb_arena_calloc(&b->mem, k, sizeof *g->beta);
+    g->norm0 = copy_vec(b, g->g->vec, k);
+    g->beta0 = copy_vec(b, bias, k);
+    ok = g->s && g->norm && g->beta && (g->norm0 || g->g->vec == NB_VEC_NONE) && (g->beta0 || bias == NB_VEC_NONE);
+    for (size_t i = 0; i < g->g->n_mods; i++)
+        b->as_input[nb_awq_id(b, g->g->mods[i])] = (int32_t)index;
+    if (g->g->vec == NB_VEC_NONE)
+        b->as_pred[nb_awq_id(b, g->g->pred)] = (int32_t)index;
+    return ok ? NB_OK : nb_enomem(err, "scales");
+}
+
 nb_status nb_awq_block_capture(nb_awq_block *b, size_t layer, nb_err *err)
 {
     nb_status rc = nb_block_bind(&b->base, layer, err);
 
+    forget_layer(b);
+    b->expert = NB_NO_EXPERT;
+    memset(b->as_input, 0xff, b->n_ids * sizeof *b->as_input);
+    memset(b->as_pred, 0xff, b->n_ids * sizeof *b->as_pred);
+    if (rc == NB_OK)
+        rc = nb_scale_groups_find(b->base.plan, b->base.store, layer, b->o.shared_v, &b->layout, err);
+    if (rc == NB_OK && !(b->groups = nb_arena_calloc(&b->mem, b->layout.n + 1, sizeof *b->groups)))
+        rc = nb_enomem(err, "scales");
+    b->n_groups = rc == NB_OK ? b->layout.n : 0;
+    for (size_t i = 0; i < b->n_groups && rc == NB_OK; i++) {
+        b->groups[i].g = &b->layout.g[i];
+        rc = open_group(b, &b->groups[i], err);
+    }
     return rc == NB_OK ? nb_block_capture(&b->base, err) : rc;
+}
+
+size_t nb_awq_block_groups(const nb_awq_block *b, const nb_awq_group **groups)
+{
+    *groups = b->groups;
+    return b->n_groups;
+}
+
+const nb_awq_group *nb_awq_block_group_of(const nb_awq_block *b, nb_mod mod)
+{
+    const int32_t i = b->as_input[nb_awq_id(b, mod)];
+
+    return i >= 0 && b->groups[i].state == NB_FOLD_ON ? &b->groups[i] : NULL;
+}
+
+nb_fold_state nb_awq_block_state(const nb_awq_block *b, nb_mod mod)
+{
+    const int32_t i = b->as_input[nb_awq_id(b, mod)];
+
+    return i >= 0 ? b->groups[i].state : NB_FOLD_ON;
 }
 
 /* ---- final weights ---- */
 
-/* A member of a group that failed its search is rounded plainly, without clipping (spec quantizers 3.9). */
-static bool clips(const nb_awq_block *b, nb_mod role)
+/* A member of a group that failed its search is rounded plainly, without clipping, and so is an expert that few tokens reach
+ * (spec quantizers 3.9). */
+static bool clips(const nb_awq_block *b, nb_mod mod)
 {
-    for (size_t i = 0; i < b->n_groups; i++)
-        for (size_t j = 0; j < b->groups[i].g.n_roles; j++)
-            if (b->groups[i].g.roles[j] == role && (b->groups[i].state == NB_FOLD_NO_LOSS || b->groups[i].state == NB_FOLD_CHANGES))
-                return false;
-    return b->o.clip > 0 && nb_role_clips(nb_mod_role(role)) && nb_block_input(&b->base, role)->n_sample > 0;
+    const nb_fold_state state = nb_awq_block_state(b, mod);
+    const nb_input *in = nb_block_input(&b->base, mod);
+
+    if (state == NB_FOLD_NO_LOSS || state == NB_FOLD_CHANGES || state == NB_FOLD_FEW)
+        return false;
+    return b->o.clip > 0 && nb_role_clips(nb_mod_role(mod)) && in->n_sample > 0 && !nb_awq_block_few(b, mod);
 }
 
-/* The inputs of an expert, both at once, while its weights are still unrounded. */
+/* The inputs of an expert, both at once, while its weights are still unrounded: those of down come through folded matrices, and
+ * are brought back to what they were before the fold. */
 static nb_status find_inputs(nb_awq_block *b, nb_mod mod, nb_err *err)
 {
     const uint32_t e = nb_mod_expert(mod);
-    nb_status rc = NB_OK;
+    const nb_awq_group *in = e == NB_NO_EXPERT ? NULL : nb_awq_block_group_of(b, NB_MOD_ROUTER);
+    const nb_awq_group *down = e == NB_NO_EXPERT ? NULL : nb_awq_block_group_of(b, nb_mod_in_expert(e, NB_ROLE_DOWN));
+    nb_input *x = &b->base.expert[1];
+    nb_status rc;
 
-    if (e == NB_NO_EXPERT || nb_mod_role(mod) == NB_ROLE_DOWN || nb_mod_role(mod) == NB_ROLE_UP)
+    if (e == NB_NO_EXPERT || e == b->expert)
         return NB_OK;
-    for (int which = 0; which < 2 && rc == NB_OK; which++)
-        rc = nb_block_expert(&b->base, e, which, NULL, false, err);
+    rc = nb_block_expert(&b->base, e, 0, NULL, false, err);
+    if (rc == NB_OK)
+        rc = nb_block_expert(&b->base, e, 1, in ? in->s : NULL, false, err);
+    for (size_t r = 0; rc == NB_OK && down && r < x->n_sample; r++)
+        for (size_t i = 0; i < x->k; i++)
+            x->sample[r * x->k + i] *= down->s[i];
+    b->expert = e;
     return rc;
 }
 
@@ -188,42 +411,48 @@ size_t nb_awq_block_tokens(const nb_awq_block *b, nb_mod mod)
     return nb_block_input(&b->base, mod)->tokens;
 }
 
-nb_status nb_awq_block_take(nb_awq_block *b, nb_mod role, float **w, double *before, nb_err *err)
+bool nb_awq_block_few(const nb_awq_block *b, nb_mod mod)
 {
-    const nb_awq_group *g = nb_awq_block_group_of(b, role);
-    const nb_input *in = nb_block_input(&b->base, role);
-    nb_grid grid;
-    size_t n, k;
-    nb_status rc = find_inputs(b, role, err);
+    const size_t n = nb_awq_block_tokens(b, mod);
+
+    return nb_mod_expert(mod) != NB_NO_EXPERT && (n == 0 || n < b->o.least_tokens);
+}
+
+nb_status nb_awq_block_take(nb_awq_block *b, nb_mod mod, float **w, double *before, nb_err *err)
+{
+    const nb_awq_group *g = nb_awq_block_group_of(b, mod);
+    const nb_input *in = nb_block_input(&b->base, mod);
+    const nb_qmod *m = nb_awq_mod(b, mod);
+    const nb_grid grid = grid_of(m);
+    const size_t n = m->at.n, k = m->at.k;
+    nb_status rc = find_inputs(b, mod, err);
 
     if (rc == NB_OK)
-        rc = nb_block_read(&b->base, role, b->base.w, err);
+        rc = nb_block_read(&b->base, mod, b->base.w, err);
     if (rc != NB_OK)
         return rc;
-    nb_mod_size(b->base.plan, role, &n, &k);
-    grid = nb_awq_grid(&b->o, k);
     nb_rtn_pseudo(b->base.pool, &grid, b->base.w, NULL, n, k, b->base.tmp);
-    rc = nb_block_error(&b->base, role, b->base.w, b->base.tmp, before, err);
+    rc = nb_block_error(&b->base, mod, b->base.w, b->base.tmp, before, err);
     if (rc != NB_OK)
         return rc;
-    nb_awq_fold_weights(b, role, b->base.w, false);
-    if (clips(b, role))
+    nb_awq_fold_weights(b, mod, b->base.w, false);
+    if (clips(b, mod))
         rc =
             nb_awq_clip(b->base.pool, &grid, b->base.w, n, k, in->sample, in->k, in->n_sample, g ? g->s : NULL, b->o.clip, NULL, NULL, err);
     *w = b->base.w;
     return rc;
 }
 
-nb_status nb_awq_block_put(nb_awq_block *b, nb_mod role, float *w, double *after, nb_err *err)
+nb_status nb_awq_block_put(nb_awq_block *b, nb_mod mod, float *w, double *after, nb_err *err)
 {
-    nb_status rc = nb_model_set_linear(b->base.model, b->base.layer, role, w, err);
+    nb_status rc = nb_model_set_linear(b->base.model, b->base.layer, mod, w, err);
 
     if (rc == NB_OK)
-        rc = nb_block_read(&b->base, role, b->base.tmp, err);
+        rc = nb_block_read(&b->base, mod, b->base.tmp, err);
     if (rc != NB_OK)
         return rc;
-    nb_awq_fold_weights(b, role, w, true);
-    return nb_block_error(&b->base, role, b->base.tmp, w, after, err);
+    nb_awq_fold_weights(b, mod, w, true);
+    return nb_block_error(&b->base, mod, b->base.tmp, w, after, err);
 }
 
 nb_status nb_awq_block_replay(nb_awq_block *b, nb_err *err)

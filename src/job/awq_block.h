@@ -18,10 +18,12 @@
 #include "solve/solve_awq.h"
 
 typedef struct nb_awq_opts {
+    const nb_qmods *mods; /* of the model, must outlive the block; NULL: all linears as the next three say */
     unsigned bits;
     int64_t group_size; /* -1: per channel */
     bool sym, plain;
-    unsigned clip;        /* candidates of the clip search, 0: none */
+    bool shared_v;        /* v -> o also where heads share rows of v         */
+    unsigned clip;        /* candidates of the clip search, 0: none          */
     bool replay_original; /* next block sees the outputs of unquantized ones */
     bool all_experts;
     size_t least_tokens; /* experts that fewer tokens reach are rounded plainly */
@@ -29,27 +31,38 @@ typedef struct nb_awq_opts {
     nb_dtype norm_dtype; /* folded norms are stored in this type            */
 } nb_awq_opts;
 
-typedef enum nb_fold_state { NB_FOLD_ON, NB_FOLD_NO_LOSS, NB_FOLD_CHANGES, NB_FOLD_BIAS } nb_fold_state;
+typedef enum nb_fold_state {
+    NB_FOLD_ON,
+    NB_FOLD_NO_LOSS, /* no candidate gave a finite loss                   */
+    NB_FOLD_CHANGES, /* the block would compute something else            */
+    NB_FOLD_FEW,     /* an expert that too few tokens reach               */
+    NB_FOLD_OFF      /* nothing to gain: none of its linears is quantized */
+} nb_fold_state;
 
 /* One scaling group of the current layer. */
 typedef struct nb_awq_group {
-    nb_scale_group g;
+    const nb_scale_group *g;
+    nb_grid grid;
     nb_awq_best best;
-    float *s;    /* [k] scales that are applied: those found, corrected for the rounding of the norm */
-    float *norm; /* [k] norm / s as it will be stored, when from_norm */
+    float *s;             /* [k] scales that are applied: those found, corrected for the rounding of the norm       */
+    float *norm, *beta;   /* [k] weight and bias of the norm before them as they will be stored; beta not rounded   */
+    float *norm0, *beta0; /* [k] as the model had them; NULL: no norm, no bias                                      */
     nb_fold_state state;
     double seconds; /* of the search */
 } nb_awq_group;
 
 typedef struct nb_awq_block nb_awq_block;
 
-/* Calibration tokens that reached a linear, as of its take. */
+/* Calibration tokens that reached a linear, as of its take; whether they are too few. */
 size_t nb_awq_block_tokens(const nb_awq_block *b, nb_mod mod);
+bool nb_awq_block_few(const nb_awq_block *b, nb_mod mod);
 
-/* The grid of a linear with k inputs. */
-nb_grid nb_awq_grid(const nb_awq_opts *o, size_t k);
-/* What a block will take besides the packed weights; for the plan. */
-nb_block_cost nb_awq_block_cost(const nb_plan *p, const nb_awq_opts *o, size_t rows, size_t len);
+/* What a block will take besides the packed weights; for the plan. NB_ENOMEM, or what nb_awq_writes says. */
+nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_opts *o, size_t rows, size_t len, nb_block_cost *out,
+                            nb_err *err);
+/* All that will be written anew because scales may fold into it. NB_EARG "quantize.dynamic": linears that are scaled together
+ * differ in bits, group size or grid. */
+nb_status nb_awq_writes(const nb_plan *p, const nb_store *s, const nb_awq_opts *o, nb_qwrites *out, nb_err *err);
 
 /* The model is lazy and f32; it, the store and calib must outlive the block. Runs the embedding. */
 nb_status nb_awq_block_open(nb_awq_block **out, nb_model *m, nb_store *s, const nb_calib *c, const nb_awq_opts *o, nb_pool *pool,
@@ -62,8 +75,11 @@ nb_status nb_awq_block_capture(nb_awq_block *b, size_t layer, nb_err *err);
 nb_status nb_awq_block_search(nb_awq_block *b, nb_err *err);
 /* Fold all groups that are on; drop those whose fold changes the block's output by more than 1e-3 of its largest value. */
 nb_status nb_awq_block_fold(nb_awq_block *b, nb_err *err);
+/* After that: values of one thing that is written anew, n of them (n * k of a linear), owned by b until the next call. */
+nb_status nb_awq_block_written(nb_awq_block *b, const nb_qwrite *w, const float **v, nb_err *err);
 size_t nb_awq_block_groups(const nb_awq_block *b, const nb_awq_group **groups);
-/* The group that scales the inputs of `mod`; NULL when none is on for it. */
+/* The group that scales the inputs of `mod`; NULL when none is on for it. Why none is on: its state, NB_FOLD_ON when there is none. */
+nb_fold_state nb_awq_block_state(const nb_awq_block *b, nb_mod mod);
 const nb_awq_group *nb_awq_block_group_of(const nb_awq_block *b, nb_mod mod);
 
 /* Weights of one linear, folded and clipped: w[n][k], owned by b until the next take. *before: relative output error of

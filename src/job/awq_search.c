@@ -1,25 +1,18 @@
 /* awq_search.c - the scale search of one block: each group on the unscaled weights, its inspected span or its second moments. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "job/awq_priv.h"
-
-static bool has_bias(const nb_awq_block *b, nb_role role)
-{
-    char name[256];
-
-    nb_plan_linear(b->base.plan, b->base.layer, role, name, sizeof name - 8);
-    strcat(name, ".bias");
-    return nb_store_find(b->base.store, name) != NULL;
-}
 
 typedef struct search {
     nb_awq_block *b;
     nb_awq_group *g;
     const nb_input *in;
     const float *gram; /* [k][k] when the linear is inspected alone */
-    bool is_ref;       /* the chunk's outputs are the reference */
+    float *tied;       /* [k] scales that inputs of one row share   */
+    double *rows;      /* [outputs of pred][2] for that             */
+    bool is_ref;       /* the chunk's outputs are the reference     */
+    bool kept;         /* the weights of the group lie in b->base.w */
 } search;
 
 struct diff_ctx {
@@ -50,130 +43,217 @@ static void diff_rows(void *user, size_t begin, size_t end, int thread)
     }
 }
 
-/* Outputs of the inspected span for every token, into ref or compared with it. */
-static nb_status run_span(search *q, double *loss, nb_err *err)
+/* Outputs of one inspected span for every token, into ref or compared with it. *loss gains its mean squared difference. */
+static nb_status run_span(search *q, const nb_span *span, float *ref, double *loss, nb_err *err)
 {
     nb_awq_block *b = q->b;
-    const nb_scale_group *g = &q->g->g;
-    const size_t width = b->base.plan->slot_len[b->base.plan->ops[g->end - 1].out], len = b->base.calib->len;
+    const size_t width = b->base.plan->slot_len[b->base.plan->ops[span->end - 1].out], len = b->base.calib->len;
+    double sum = 0;
 
     for (size_t r = 0; r < b->base.calib->rows; r += b->base.rows.max_rows) {
         const size_t n = b->base.calib->rows - r < b->base.rows.max_rows ? b->base.calib->rows - r : b->base.rows.max_rows, at = r * len;
         const nb_batch batch = nb_rows_batch(&b->base.rows, b->base.calib->ids + at, n);
-        float *out = q->is_ref ? b->ref + at * width : b->out;
+        float *out = q->is_ref ? ref + at * width : b->out;
         nb_status rc;
 
         if (nb_cancelled(b->base.host))
             return nb_block_stopped(err);
-        rc = nb_exec_span(b->base.exec, &batch, b->base.layer, g->op, g->end, q->in->full + at * g->k, out, err);
+        rc = nb_exec_span(b->base.exec, &batch, b->base.layer, span->op, span->end, q->in->full + at * q->g->g->k, out, err);
         if (rc != NB_OK)
             return rc;
         if (!q->is_ref) {
-            struct diff_ctx c = { .a = b->ref + at * width, .b = out, .width = width, .part = b->part + at };
+            struct diff_ctx c = { .a = ref + at * width, .b = out, .width = width, .part = b->part + at };
             nb_parallel_for(b->base.pool, batch.m, 16, diff_rows, &c);
         }
         nb_spill_settle(&b->ref_mem);
         nb_block_settle(&b->base);
     }
-    if (!q->is_ref) {
-        *loss = 0;
-        for (size_t t = 0; t < b->base.tokens; t++)
-            *loss += b->part[t];
-        *loss /= (double)b->base.tokens * (double)width;
-    }
+    for (size_t t = 0; !q->is_ref && t < b->base.tokens; t++)
+        sum += b->part[t];
+    *loss += sum / (double)b->base.tokens / (double)width;
     return NB_OK;
 }
 
-/* The weights of the group, one linear after another in b->base.w, go into the model: rounded under scales s, or as they are. */
-static nb_status set_group(search *q, const float *s, bool rounded, nb_err *err)
+/* All spans: what they add to the residual stream. */
+static nb_status run_spans(search *q, double *loss, nb_err *err)
 {
-    nb_awq_block *b = q->b;
-    const nb_grid grid = nb_awq_grid(&b->o, q->g->g.k);
-    float *w = b->base.w;
+    const nb_scale_group *g = q->g->g;
+    float *ref = q->b->ref;
     nb_status rc = NB_OK;
 
-    for (size_t i = 0; rc == NB_OK && i < q->g->g.n_roles; i++) {
-        size_t n, k;
-        nb_plan_linear_size(b->base.plan, q->g->g.roles[i], &n, &k);
-        if (rounded)
-            nb_rtn_pseudo(b->base.pool, &grid, w, s, n, k, b->base.tmp);
-        rc = nb_model_set_linear(b->base.model, b->base.layer, q->g->g.roles[i], rounded ? b->base.tmp : w, err);
-        w += n * k;
+    *loss = 0;
+    for (size_t i = 0; i < g->n_spans && rc == NB_OK; i++) {
+        rc = run_span(q, &g->spans[i], ref, loss, err);
+        ref += q->b->base.tokens * q->b->base.plan->slot_len[q->b->base.plan->ops[g->spans[i].end - 1].out];
     }
     return rc;
 }
 
-static nb_status eval_span(void *user, const float *s, double *loss, nb_err *err)
+/* The quantized linears of the group go into the model: rounded under scales s, or as they are. */
+static nb_status set_group(search *q, const float *s, bool rounded, nb_err *err)
+{
+    nb_awq_block *b = q->b;
+    float *w = b->base.w;
+    nb_status rc = NB_OK;
+
+    for (size_t i = 0; rc == NB_OK && i < q->g->g->n_mods; i++) {
+        const nb_mod mod = q->g->g->mods[i];
+        size_t n, k;
+
+        if (!nb_awq_quantized(b, mod))
+            continue;
+        nb_mod_size(b->base.plan, mod, &n, &k);
+        if (!q->kept)
+            rc = nb_block_read(&b->base, mod, w, err);
+        if (rc == NB_OK && rounded)
+            nb_rtn_pseudo(b->base.pool, &q->g->grid, w, s, n, k, b->base.tmp);
+        if (rc == NB_OK)
+            rc = nb_model_set_linear(b->base.model, b->base.layer, mod, rounded ? b->base.tmp : w, err);
+        w += q->kept ? n * k : 0;
+    }
+    return rc;
+}
+
+/* Inputs that come from one row share the mean of their scales. */
+static void tie(search *q, const float *s, float *out)
+{
+    const nb_scale_group *g = q->g->g;
+    size_t n, k;
+
+    nb_mod_size(q->b->base.plan, g->pred, &n, &k);
+    memset(q->rows, 0, 2 * n * sizeof *q->rows);
+    for (size_t i = 0; i < g->k; i++) {
+        q->rows[2 * g->rows[i]] += (double)s[i];
+        q->rows[2 * g->rows[i] + 1] += 1;
+    }
+    for (size_t i = 0; i < g->k; i++)
+        out[i] = (float)(q->rows[2 * g->rows[i]] / q->rows[2 * g->rows[i] + 1]);
+}
+
+static nb_status eval_spans(void *user, const float *s, double *loss, nb_err *err)
 {
     search *q = user;
     nb_status rc = set_group(q, s, true, err);
 
-    return rc == NB_OK ? run_span(q, loss, err) : rc;
+    return rc == NB_OK ? run_spans(q, loss, err) : rc;
 }
 
 static nb_status eval_gram(void *user, const float *s, double *loss, nb_err *err)
 {
     search *q = user;
-    const nb_grid grid = nb_awq_grid(&q->b->o, q->g->g.k);
+    size_t n, k;
 
     if (nb_cancelled(q->b->base.host))
         return nb_block_stopped(err);
-    return nb_awq_gram_loss(q->b->base.pool, &grid, q->b->base.w, s, q->g->g.n, q->g->g.k, q->gram, loss, err);
+    if (q->tied)
+        tie(q, s, q->tied);
+    nb_mod_size(q->b->base.plan, q->g->g->mods[0], &n, &k);
+    return nb_awq_gram_loss(q->b->base.pool, &q->g->grid, q->b->base.w, q->tied ? q->tied : s, n, k, q->gram, loss, err);
 }
 
-static nb_status read_group(search *q, double *wsum, nb_err *err)
+/* Read the quantized linears, into w one after another where that holds them all; sums of their weights. *rows: of all. */
+static nb_status read_group(search *q, double *wsum, size_t *rows, nb_err *err)
 {
     nb_awq_block *b = q->b;
-    const nb_grid grid = nb_awq_grid(&b->o, q->g->g.k);
     float *w = b->base.w;
     nb_status rc = NB_OK;
 
-    for (size_t i = 0; rc == NB_OK && i < q->g->g.n_roles; i++) {
+    *rows = 0;
+    q->kept = true;
+    for (size_t i = 0; i < q->g->g->n_mods; i++) /* those of experts are read again and again */
+        q->kept = q->kept && (nb_mod_expert(q->g->g->mods[i]) == NB_NO_EXPERT || q->g->g->n_mods == 1);
+    for (size_t i = 0; rc == NB_OK && i < q->g->g->n_mods; i++) {
+        const nb_mod mod = q->g->g->mods[i];
         size_t n, k;
-        nb_plan_linear_size(b->base.plan, q->g->g.roles[i], &n, &k);
-        rc = nb_block_read(&b->base, q->g->g.roles[i], w, err);
+
+        if (!nb_awq_quantized(b, mod))
+            continue;
+        nb_mod_size(b->base.plan, mod, &n, &k);
+        rc = nb_block_read(&b->base, mod, w, err);
         if (rc == NB_OK)
-            nb_awq_wsum(b->base.pool, &grid, w, n, k, wsum);
-        w += n * k;
+            nb_awq_wsum(b->base.pool, &q->g->grid, w, n, k, wsum);
+        *rows += n;
+        w += q->kept ? n * k : 0;
+    }
+    return rc;
+}
+
+/* What the group reads. An expert's own inputs are made now, from its original weights. */
+static nb_status find_input(search *q, nb_err *err)
+{
+    nb_block *base = &q->b->base;
+    const uint32_t e = nb_mod_expert(q->g->g->mods[0]);
+    nb_status rc = NB_OK;
+
+    if (q->g->g->n_spans == 0 && e != NB_NO_EXPERT) {
+        q->in = &base->expert[1];
+        rc = nb_block_expert(base, e, 1, NULL, true, err);
+        if (rc == NB_OK && nb_awq_block_few(q->b, q->g->g->mods[0]))
+            q->g->state = NB_FOLD_FEW;
+        return rc;
+    }
+    q->in = nb_capture_of(&base->cap, q->g->g->op);
+    return rc;
+}
+
+static nb_status run_search(search *q, float *means, double *wsum, nb_err *err)
+{
+    nb_awq_block *b = q->b;
+    const size_t k = q->g->g->k;
+    double none;
+    size_t rows;
+    nb_status rc = read_group(q, wsum, &rows, err);
+
+    for (size_t i = 0; i < k && rc == NB_OK; i++) {
+        means[i] = (float)(q->in->xsum[i] / (double)q->in->tokens);
+        means[k + i] = (float)(wsum[i] / (double)rows);
+    }
+    if (rc == NB_OK && q->gram) {
+        nb_gram_mean(&q->in->gram, (float *)q->gram);
+    } else if (rc == NB_OK) {
+        q->is_ref = true;
+        rc = run_spans(q, &none, err);
+        q->is_ref = false;
+    }
+    if (rc == NB_OK)
+        rc = nb_awq_search(means, means + k, k, !b->o.plain, q->gram ? eval_gram : eval_spans, q, &q->g->best, q->g->s, err);
+    if (rc == NB_OK && !q->gram)
+        rc = set_group(q, NULL, false, err);
+    if (rc == NB_OK && q->g->best.index < 0)
+        q->g->state = NB_FOLD_NO_LOSS;
+    if (rc == NB_OK && q->tied) {
+        tie(q, q->g->s, q->tied);
+        memcpy(q->g->s, q->tied, k * sizeof *q->tied);
     }
     return rc;
 }
 
 static nb_status search_group(nb_awq_block *b, nb_awq_group *g, nb_err *err)
 {
-    const size_t k = g->g.k;
-    search q = { .b = b, .g = g, .in = nb_capture_of(&b->base.cap, g->g.op) };
-    double *wsum = nb_calloc(k, sizeof *wsum);
-    float *means = nb_alloc_array(k, 2 * sizeof *means);
-    float *gram = g->g.from_norm ? NULL : nb_alloc_array(k, k * sizeof *gram);
-    nb_status rc;
+    const size_t k = g->g->k;
+    const bool alone = g->g->n_spans == 0;
+    search q = { .b = b, .g = g };
+    size_t n = 0, in;
+    double *wsum;
+    float *means, *gram;
+    nb_status rc = find_input(&q, err);
 
-    if (!wsum || !means || (!g->g.from_norm && !gram)) {
+    if (rc != NB_OK || g->state != NB_FOLD_ON)
+        return rc;
+    if (g->g->tied)
+        nb_mod_size(b->base.plan, g->g->pred, &n, &in);
+    wsum = nb_calloc(k, sizeof *wsum);
+    means = nb_alloc_array(k, 2 * sizeof *means);
+    gram = alone ? nb_alloc_array(k, k * sizeof *gram) : NULL;
+    q.gram = gram;
+    q.tied = n ? nb_alloc_array(k, sizeof *q.tied) : NULL;
+    q.rows = n ? nb_alloc_array(n, 2 * sizeof *q.rows) : NULL;
+    if (!wsum || !means || (alone && !gram) || (n && (!q.tied || !q.rows)))
         rc = nb_enomem(err, "the scale search");
-        goto done;
-    }
-    rc = read_group(&q, wsum, err);
-    if (rc != NB_OK)
-        goto done;
-    for (size_t i = 0; i < k; i++) {
-        means[i] = (float)(q.in->xsum[i] / (double)b->base.tokens);
-        means[k + i] = (float)(wsum[i] / (double)g->g.n);
-    }
-    if (gram) {
-        nb_gram_mean(&q.in->gram, gram);
-        q.gram = gram;
-    } else {
-        q.is_ref = true;
-        rc = run_span(&q, NULL, err);
-        q.is_ref = false;
-    }
     if (rc == NB_OK)
-        rc = nb_awq_search(means, means + k, k, !b->o.plain, gram ? eval_gram : eval_span, &q, &g->best, g->s, err);
-    if (rc == NB_OK && !gram)
-        rc = set_group(&q, NULL, false, err);
-    if (rc == NB_OK)
-        g->state = g->best.index < 0 ? NB_FOLD_NO_LOSS : !g->g.from_norm && has_bias(b, g->g.pred) ? NB_FOLD_BIAS : NB_FOLD_ON;
-done:
+        rc = run_search(&q, means, wsum, err);
+    nb_free(q.rows);
+    nb_free(q.tied);
     nb_free(gram);
     nb_free(means);
     nb_free(wsum);
@@ -186,11 +266,8 @@ nb_status nb_awq_block_search(nb_awq_block *b, nb_err *err)
 
     for (size_t i = 0; rc == NB_OK && i < b->n_groups; i++) {
         const double t0 = nb_now();
-        if (!nb_plan_runs(b->base.plan, &b->base.plan->ops[b->groups[i].g.op], b->base.layer)) {
-            b->groups[i].state = NB_FOLD_NO_LOSS;
-            continue;
-        }
-        rc = search_group(b, &b->groups[i], err);
+        if (b->groups[i].state == NB_FOLD_ON)
+            rc = search_group(b, &b->groups[i], err);
         b->groups[i].seconds = nb_now() - t0;
     }
     return rc;

@@ -21,13 +21,20 @@ void nb_block_sizes(const nb_plan *p, size_t rows, size_t len, nb_block_need *ne
             nb_plan_linear_size(p, (nb_role)r, &n, &k);
             need->linear = n * k > need->linear ? n * k : need->linear;
         }
-    for (size_t op = 0; op < p->n_ops; op++)
+    for (size_t op = 0; op < p->n_ops; op++) {
+        if (p->ops[op].kind == NB_OP_ABSORB) {
+            size_t n, k;
+            nb_mod_size(p, NB_MOD_KVB, &n, &k);
+            need->linear = n * k > need->linear ? n * k : need->linear;
+        }
         if (p->ops[op].kind == NB_OP_MOE) {
             const size_t ff = p->cfg->moe.ff > p->cfg->moe.shared_ff ? p->cfg->moe.ff : p->cfg->moe.shared_ff, d = p->cfg->d_model;
             need->full[op] = true;
             need->expert_k = ff > d ? ff : d;
             need->linear = 2 * ff * d > need->linear ? 2 * ff * d : need->linear;
+            need->linear = d * p->cfg->moe.n_experts > need->linear ? d * p->cfg->moe.n_experts : need->linear; /* the router */
         }
+    }
     need->w = need->linear;
 }
 
@@ -212,7 +219,7 @@ nb_status nb_block_capture_op(nb_block *b, size_t op, nb_err *err)
     const nb_slot slot = p->ops[op].in;
 
     b->cap.only = op;
-    if (op == 0 || p->ops[op].kind == NB_OP_MOE || p->ops[0].in != NB_SLOT_X || p->ops[op - 1].out != slot ||
+    if (op == 0 || p->ops[op].kind != NB_OP_LINEAR || p->ops[0].in != NB_SLOT_X || p->ops[op - 1].out != slot ||
         p->slot_len[slot] != nb_capture_of(&b->cap, op)->k || (b->h_next && !b->captured))
         return nb_block_capture(b, err);
     nb_capture_reset(&b->cap);

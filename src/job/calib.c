@@ -60,6 +60,8 @@ static size_t op_inputs(const nb_plan *p, size_t op)
 
     if (p->ops[op].kind == NB_OP_MOE)
         return p->cfg->d_model;
+    if (p->ops[op].kind == NB_OP_ABSORB)
+        return p->cfg->mla.kv_rank;
     if (p->ops[op].kind != NB_OP_LINEAR)
         return 0;
     nb_plan_linear_size(p, p->ops[op].roles[0], &n, &k);

@@ -53,7 +53,7 @@ nb_batch nb_rows_batch(const nb_rows *r, const int32_t *ids, size_t rows);
 /* ---- captured inputs of one block ---- */
 
 typedef struct nb_input {
-    size_t op, k;  /* LINEAR or MOE op, its inputs                             */
+    size_t op, k;  /* LINEAR, MOE or ABSORB op, its inputs                             */
     size_t tokens; /* seen: none where the layer does not run the op           */
     size_t n_sample;
     double *xsum;  /* [k] sum of |x|                                           */
@@ -75,7 +75,7 @@ typedef struct nb_capture {
     size_t n_in;
 } nb_capture;
 
-/* What to keep of each LINEAR and MOE op of the plan: full[op], gram[op] as flags by op index. */
+/* What to keep of each op of the plan that has weights: full[op], gram[op] as flags by op index. */
 nb_status nb_capture_init(nb_capture *c, const nb_plan *p, size_t tokens, size_t chunk_tokens, const bool *full, const bool *gram,
                           const char *spill, nb_err *err);
 /* Touched pages of arrays in files go back to the system (spill.h). */

@@ -11,23 +11,15 @@ static const char *layout(const nb_quantize_opts *o)
     return "awq-gemm";
 }
 
-static void folds(const nb_plan *p, bool out[NB_VEC_COUNT])
-{
-    nb_scale_group g[NB_MAX_GROUPS];
-    const size_t n = nb_scale_groups(p, g);
-
-    for (size_t i = 0; i < n; i++)
-        if (g[i].from_norm)
-            out[g[i].vec] = true;
-}
-
 static nb_awq_opts options(const nb_qjob *j)
 {
     const nb_quantize_opts *o = j->o;
 
-    return (nb_awq_opts){ .bits = o->bits,
+    return (nb_awq_opts){ .mods = &j->mods,
+                          .bits = o->bits,
                           .group_size = o->group_size,
                           .sym = o->sym,
+                          .shared_v = o->shared_v,
                           .plain = o->plain,
                           .clip = o->clip,
                           .replay_original = o->replay_original,
@@ -55,8 +47,17 @@ static void close(nb_qjob *j)
 static nb_block_cost cost(const nb_qjob *j)
 {
     const nb_awq_opts o = options(j);
+    nb_block_cost c;
 
-    return nb_awq_block_cost(&j->plan, &o, j->calib.rows, j->calib.len);
+    /* what can fail here fails again when the block is opened */
+    return nb_awq_block_cost(&j->plan, j->src.store, &o, j->calib.rows, j->calib.len, &c, NULL) == NB_OK ? c : (nb_block_cost){ 0 };
+}
+
+static nb_status writes(const nb_qjob *j, nb_qwrites *out, nb_err *err)
+{
+    const nb_awq_opts o = options(j);
+
+    return nb_awq_writes(&j->plan, j->src.store, &o, out, err);
 }
 
 static nb_block *block(nb_qjob *j)
@@ -64,18 +65,17 @@ static nb_block *block(nb_qjob *j)
     return nb_awq_block_base(j->state);
 }
 
-/* Norms that groups fold into are written for every layer, folded or not. */
-static nb_status write_norms(nb_qjob *j, size_t layer, nb_err *err)
+/* What groups fold into is written for every layer, folded or not. */
+static nb_status write_folded(nb_qjob *j, size_t layer, nb_err *err)
 {
-    bool wanted[NB_VEC_COUNT] = { false };
     nb_status rc = NB_OK;
 
-    folds(&j->plan, wanted);
-    for (int v = 0; rc == NB_OK && v < NB_VEC_COUNT; v++)
-        if (wanted[v]) {
-            size_t n;
-            const float *w = nb_model_vec(j->src.model, layer, (nb_vec)v, &n);
-            rc = nb_qout_norm(j->out, layer, (nb_vec)v, w, n, j->norm_dtype, err);
+    for (size_t i = 0; rc == NB_OK && i < j->writes.n; i++)
+        if (j->writes.w[i].layer == layer) {
+            const float *v;
+            rc = nb_awq_block_written(j->state, &j->writes.w[i], &v, err);
+            if (rc == NB_OK)
+                rc = nb_qout_write(j->out, &j->writes.w[i], v, err);
         }
     return rc;
 }
@@ -92,25 +92,20 @@ static nb_status begin(nb_qjob *j, size_t layer, nb_err *err)
     if (rc == NB_OK)
         rc = nb_awq_block_fold(j->state, err);
     if (rc == NB_OK)
-        rc = write_norms(j, layer, err);
+        rc = write_folded(j, layer, err);
     j->shared = (j->shared + nb_now() - t0) / (double)nb_qjob_layer_mods(j, layer);
     return rc;
 }
 
-static const char *note(const nb_qjob *j, nb_mod role)
+static const char *note(const nb_qjob *j, nb_mod mod)
 {
     static const char *const says[] = { [NB_FOLD_ON] = "",
                                         [NB_FOLD_NO_LOSS] = "no scale gave a finite loss: rounded plainly",
                                         [NB_FOLD_CHANGES] = "folding the scales would change the block: rounded plainly",
-                                        [NB_FOLD_BIAS] = "the linear before it has a bias: not scaled" };
-    const nb_awq_group *g;
-    const size_t n = nb_awq_block_groups(j->state, &g);
+                                        [NB_FOLD_FEW] = nb_few_tokens,
+                                        [NB_FOLD_OFF] = "" };
 
-    for (size_t i = 0; i < n; i++)
-        for (size_t r = 0; r < g[i].g.n_roles; r++)
-            if (g[i].g.roles[r] == role)
-                return says[g[i].state];
-    return "";
+    return nb_awq_block_few(j->state, mod) ? nb_few_tokens : says[nb_awq_block_state(j->state, mod)];
 }
 
 static nb_status solve(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row *row, nb_err *err)
@@ -130,7 +125,7 @@ static nb_status solve(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row
     if (g) {
         row->search = &g->best;
         row->ratio = g->best.index / (double)NB_AWQ_RATIOS;
-        row->seconds += g->seconds / (double)g->g.n_roles;
+        row->seconds += g->seconds / (double)g->g->n_mods;
     }
     return nb_awq_block_put(j->state, m->mod, w, &row->after, err);
 }
@@ -144,7 +139,7 @@ const nb_qmethod nb_method_awq = { .name = "awq",
                                    .title = "AWQ",
                                    .calibrates = true,
                                    .layout = layout,
-                                   .folds = folds,
+                                   .writes = writes,
                                    .open = open,
                                    .cost = cost,
                                    .block = block,

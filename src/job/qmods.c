@@ -1,6 +1,7 @@
 /* qmods.c - the linears of a model, one by one. */
 #include "job/qmods.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -106,4 +107,59 @@ const nb_qmod *nb_qmods_find(const nb_qmods *t, size_t layer, nb_mod mod)
         if (t->mods[i].mod == mod)
             return &t->mods[i];
     return NULL;
+}
+
+/* ---- what is written beside them ---- */
+
+nb_status nb_qwrites_add(nb_qwrites *ws, nb_qwrite w, nb_err *err)
+{
+    for (size_t i = ws->n; i-- > 0 && ws->w[i].layer == w.layer;) {
+        const nb_qwrite *o = &ws->w[i];
+        if (o->kind == w.kind && (w.kind == NB_QWRITE_VEC ? o->vec == w.vec : o->mod == w.mod))
+            return NB_OK;
+    }
+    if (ws->n == ws->cap) {
+        const size_t cap = ws->cap ? 2 * ws->cap : 64;
+        nb_qwrite *p = nb_realloc(ws->w, cap * sizeof *p);
+        if (!p)
+            return nb_enomem(err, "the list of folded tensors");
+        ws->w = p;
+        ws->cap = cap;
+    }
+    ws->w[ws->n++] = w;
+    return NB_OK;
+}
+
+void nb_qwrites_clear(nb_qwrites *ws)
+{
+    nb_free(ws->w);
+    *ws = (nb_qwrites){ 0 };
+}
+
+nb_status nb_qwrite_find(const nb_plan *p, const nb_store *s, const nb_qwrite *w, nb_qwritten *out, nb_err *err)
+{
+    nb_stored at;
+    nb_status rc;
+
+    *out = (nb_qwritten){ 0 };
+    if (w->kind == NB_QWRITE_VEC) {
+        out->n = nb_plan_vec_size(p, w->vec);
+        nb_plan_vec(p, w->layer, w->vec, out->name, sizeof out->name);
+        out->from = nb_store_find(s, out->name);
+        return out->from ? NB_OK : nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing", out->name);
+    }
+    rc = nb_stored_find(p, s, w->layer, w->mod, &at, err);
+    if (rc != NB_OK)
+        return rc;
+    out->n = at.n;
+    out->k = w->kind == NB_QWRITE_DENSE ? at.k : 0;
+    out->from = w->kind == NB_QWRITE_DENSE ? at.w : at.bias;
+    out->part = w->kind == NB_QWRITE_DENSE ? at.part : at.bias_part;
+    snprintf(out->name, sizeof out->name, "%s.%s", at.name, w->kind == NB_QWRITE_DENSE ? "weight" : "bias");
+    return NB_OK;
+}
+
+nb_dtype nb_qwrite_type(const nb_qwrite *w, const nb_tensor *from, nb_dtype norms)
+{
+    return w->kind != NB_QWRITE_VEC && from->dtype == NB_DT_F32 ? NB_DT_F32 : norms;
 }

@@ -35,6 +35,34 @@ typedef bool nb_qmod_rule(void *user, const nb_qmod *m, nb_qspec *spec);
 nb_status nb_qmods_open(nb_qmods *t, const nb_plan *p, const nb_store *s, const nb_qspec *spec, nb_qmod_rule *rule, void *user,
                         nb_err *err);
 void nb_qmods_clear(nb_qmods *t); /* a zeroed one is fine */
+/* What is written anew beside quantized linears, because scales fold into it: a norm vector, a linear that stays as it is (routers
+ * too), the bias of a linear. */
+typedef enum nb_qwrite_kind { NB_QWRITE_VEC, NB_QWRITE_DENSE, NB_QWRITE_BIAS } nb_qwrite_kind;
+typedef struct nb_qwrite {
+    nb_qwrite_kind kind;
+    size_t layer;
+    nb_vec vec;
+    nb_mod mod;
+} nb_qwrite;
+typedef struct nb_qwrites {
+    nb_qwrite *w;
+    size_t n, cap;
+} nb_qwrites;
+/* Add one unless it is there. NB_ENOMEM. */
+nb_status nb_qwrites_add(nb_qwrites *ws, nb_qwrite w, nb_err *err);
+void nb_qwrites_clear(nb_qwrites *ws);
+/* Name of the tensor that is written ("...weight"), the stored tensor whose place it takes, its values, and whether that tensor
+ * holds others too. */
+typedef struct nb_qwritten {
+    char name[300];
+    const nb_tensor *from;
+    size_t n, k; /* k 0: a vector of n */
+    bool part;
+} nb_qwritten;
+nb_status nb_qwrite_find(const nb_plan *p, const nb_store *s, const nb_qwrite *w, nb_qwritten *out, nb_err *err);
+/* In which type: matrices and biases that were f32 stay so; all else as folded norms. */
+nb_dtype nb_qwrite_type(const nb_qwrite *w, const nb_tensor *from, nb_dtype norms);
+
 /* One linear of a layer, or NULL. */
 const nb_qmod *nb_qmods_find(const nb_qmods *t, size_t layer, nb_mod mod);
 /* Do two linears of a layer read the same input? */

@@ -17,6 +17,7 @@ struct nb_qout {
     nb_loaded *src;
     const nb_plan *plan;
     const nb_qmods *mods;
+    const nb_qwrites *writes;
     const nb_format *fmt;
     nb_qspec spec;
     const nb_host *host;
@@ -29,19 +30,21 @@ struct nb_qout {
     uint64_t bytes;
 };
 
-/* In place of a tensor: nothing (it went elsewhere), a folded norm, or linears from index value - LINEARS on. */
-enum { NOTHING, NORM, LINEARS };
+/* In place of a tensor: nothing (it went elsewhere), or what value - FIRST tells: linears from that index on; from mods->n on, one
+ * of the writes. Of linears one by one in a tensor that holds several, also those that stay as they are. */
+enum { NOTHING, FIRST };
 
 nb_status nb_qout_norm_dtype(const nb_store *s, const nb_plan *plan, nb_dtype scales, nb_dtype *out, nb_err *err)
 {
+    static const nb_vec folded[] = { NB_VEC_N1, NB_VEC_N2, NB_VEC_QA, NB_VEC_KVA, NB_VEC_N1_BIAS, NB_VEC_N2_BIAS };
     nb_dtype stored_as = scales;
     bool fits = true;
 
     for (size_t l = 0; l < plan->cfg->n_layers; l++)
-        for (int v = NB_VEC_N1; v <= NB_VEC_N2; v++) {
+        for (size_t v = 0; v < NB_LEN(folded); v++) {
             char name[256];
-            const nb_tensor *t = nb_store_find(s, nb_plan_vec(plan, l, (nb_vec)v, name, sizeof name));
-            const size_t n = nb_plan_vec_size(plan, (nb_vec)v);
+            const nb_tensor *t = nb_store_find(s, nb_plan_vec(plan, l, folded[v], name, sizeof name));
+            const size_t n = nb_plan_vec_size(plan, folded[v]);
             float *w;
             nb_status rc;
 
@@ -77,14 +80,16 @@ static nb_status mark_linear(nb_qout *o, size_t i, nb_err *err)
     nb_status rc = NB_OK;
 
     o->next[i] = SIZE_MAX;
+    if (!m->quantized && !m->at.part)
+        return NB_OK;
     if (nb_strmap_get(o->replaced, m->at.w->name, m->at.w->name_len, &value)) {
-        size_t last = (size_t)(value - LINEARS);
+        size_t last = (size_t)(value - FIRST);
         while (o->next[last] != SIZE_MAX)
             last = o->next[last];
         o->next[last] = i;
         return NB_OK;
     }
-    rc = replace(o, m->at.w->name, LINEARS + i, err);
+    rc = replace(o, m->at.w->name, FIRST + i, err);
     if (rc == NB_OK && m->at.more)
         rc = replace(o, m->at.more->name, NOTHING, err);
     if (rc == NB_OK && m->at.bias_part)
@@ -92,17 +97,18 @@ static nb_status mark_linear(nb_qout *o, size_t i, nb_err *err)
     return rc;
 }
 
-static nb_status mark_replaced(nb_qout *o, const bool fold_norms[NB_VEC_COUNT], nb_err *err)
+static nb_status mark_replaced(nb_qout *o, nb_err *err)
 {
     nb_status rc = NB_OK;
-    char name[256];
 
     for (size_t i = 0; i < o->mods->n && rc == NB_OK; i++)
         rc = mark_linear(o, i, err);
-    for (size_t l = 0; l < o->plan->cfg->n_layers; l++)
-        for (int v = 0; rc == NB_OK && v < NB_VEC_COUNT; v++)
-            if (fold_norms[v])
-                rc = replace(o, nb_plan_vec(o->plan, l, (nb_vec)v, name, sizeof name), NORM, err);
+    for (size_t i = 0; i < o->writes->n && rc == NB_OK; i++) {
+        nb_qwritten at;
+        rc = nb_qwrite_find(o->plan, o->src->store, &o->writes->w[i], &at, err);
+        if (rc == NB_OK && !at.part) /* else its linear stands in the chain */
+            rc = replace(o, at.from->name, FIRST + o->mods->n + i, err);
+    }
     return rc;
 }
 
@@ -122,15 +128,23 @@ static nb_status declare(nb_qout *o, const char *stem, const char *leaf, nb_dtyp
     return o->sink ? nb_sink_declare(o->sink, name, t, rank, shape, err) : NB_OK;
 }
 
+/* The type of a linear that stays as it is although its tensor is taken apart. */
+static nb_dtype dense_type(const nb_qout *o, const nb_qmod *m)
+{
+    return m->at.more ? o->norm_dtype : nb_qwrite_type(&(nb_qwrite){ .kind = NB_QWRITE_DENSE }, m->at.w, o->norm_dtype);
+}
+
 /* The parts of a linear; its bias too when that lies beside others. */
 static nb_status declare_linear(nb_qout *o, const nb_qmod *m, nb_err *err)
 {
     const size_t g = m->spec.group_size < 0 ? m->at.k : (size_t)m->spec.group_size;
-    uint64_t shape[4] = { m->at.n };
+    uint64_t shape[4] = { m->at.n, m->at.k };
     nb_status rc = NB_OK;
 
     if (m->at.bias_part)
         rc = declare(o, m->at.name, "bias", m->at.bias->dtype, 1, shape, err);
+    if (!m->quantized)
+        return rc == NB_OK ? declare(o, m->at.name, "weight", dense_type(o, m), 2, shape, err) : rc;
     for (size_t p = 0; rc == NB_OK && p < NB_MAX_PARTS && o->fmt->parts[p].suffix; p++) {
         const unsigned rank = nb_format_part_shape(o->fmt, p, m->at.n, m->at.k, g, m->spec.bits, shape);
         if (nb_format_stores(o->fmt, p, &m->spec))
@@ -160,10 +174,10 @@ static nb_status declare_all(nb_qout *o, nb_err *err)
 
         if (!nb_strmap_get(o->replaced, t->name, t->name_len, &what)) {
             rc = declare_tensor(o, t, t->dtype, err);
-        } else if (what == NORM) {
-            rc = declare_tensor(o, t, o->norm_dtype, err);
-        } else if (what >= LINEARS) {
-            for (size_t m = (size_t)(what - LINEARS); rc == NB_OK && m != SIZE_MAX; m = o->next[m])
+        } else if (what >= FIRST + o->mods->n) {
+            rc = declare_tensor(o, t, nb_qwrite_type(&o->writes->w[what - FIRST - o->mods->n], t, o->norm_dtype), err);
+        } else if (what >= FIRST) {
+            for (size_t m = (size_t)(what - FIRST); rc == NB_OK && m != SIZE_MAX; m = o->next[m])
                 rc = declare_linear(o, &o->mods->mods[m], err);
         }
     }
@@ -171,7 +185,7 @@ static nb_status declare_all(nb_qout *o, nb_err *err)
 }
 
 nb_status nb_qout_open(nb_qout **out, nb_loaded *src, const nb_plan *plan, const nb_qmods *mods, const nb_format *fmt, const nb_qspec *spec,
-                       const bool fold_norms[NB_VEC_COUNT], const nb_host *host, nb_err *err)
+                       const nb_qwrites *writes, const nb_host *host, nb_err *err)
 {
     nb_qout *o = nb_calloc(1, sizeof *o);
     nb_status rc;
@@ -182,12 +196,13 @@ nb_status nb_qout_open(nb_qout **out, nb_loaded *src, const nb_plan *plan, const
     o->src = src;
     o->plan = plan;
     o->mods = mods;
+    o->writes = writes;
     o->fmt = fmt;
     o->spec = *spec;
     o->host = host;
     o->replaced = nb_strmap_new(1024);
     o->next = nb_alloc_array(mods->n ? mods->n : 1, sizeof *o->next);
-    rc = o->replaced && o->next ? mark_replaced(o, fold_norms, err) : nb_enomem(err, "the list of tensors");
+    rc = o->replaced && o->next ? mark_replaced(o, err) : nb_enomem(err, "the list of tensors");
     if (rc == NB_OK)
         rc = nb_qout_norm_dtype(src->store, plan, spec->scale_dtype, &o->norm_dtype, err);
     if (rc == NB_OK)
@@ -305,21 +320,40 @@ nb_status nb_qout_linear(nb_qout *o, const nb_qmod *m, const nb_qlin *q, nb_err 
     return rc;
 }
 
-nb_status nb_qout_norm(nb_qout *o, size_t layer, nb_vec vec, const float *w, size_t n, nb_dtype t, nb_err *err)
+/* v[n][k] (k 0: v[n]) as `type`; turned: stored [k][n]. */
+static nb_status put_floats(nb_qout *o, const char *name, const float *v, size_t n, size_t k, bool turned, nb_dtype type, nb_err *err)
 {
-    const size_t bytes = n * nb_dtype_info(t)->bits / 8;
-    char name[256];
+    const size_t count = n * (k ? k : 1), bytes = count * nb_dtype_info(type)->bits / 8;
+    float *t = turned ? nb_alloc_array(count, sizeof *t) : NULL;
     void *p = nb_alloc(bytes);
-    nb_status rc;
+    nb_status rc = p && (t || !turned) ? NB_OK : nb_enomem(err, "a folded tensor");
 
-    if (!p)
-        return nb_enomem(err, "a norm vector");
-    if (t == o->norm_dtype && nb_from_f32(p, w, t, n))
-        rc = put(o, nb_plan_vec(o->plan, layer, vec, name, sizeof name), p, bytes, err);
-    else
-        rc = nb_fail(err, NB_EINTERNAL, "internal", "", "a norm cannot be stored as %s", nb_dtype_info(t)->name);
+    for (size_t r = 0; rc == NB_OK && turned && r < n; r++)
+        for (size_t i = 0; i < k; i++)
+            t[i * n + r] = v[r * k + i];
+    if (rc == NB_OK && !nb_from_f32(p, turned ? t : v, type, count))
+        rc = nb_fail(err, NB_EINTERNAL, "internal", "", "\"%s\" cannot be stored as %s", name, nb_dtype_info(type)->name);
+    if (rc == NB_OK)
+        rc = put(o, name, p, bytes, err);
     nb_free(p);
+    nb_free(t);
     return rc;
+}
+
+nb_status nb_qout_write(nb_qout *o, const nb_qwrite *w, const float *v, nb_err *err)
+{
+    nb_qwritten at;
+    nb_status rc = nb_qwrite_find(o->plan, o->src->store, w, &at, err);
+
+    if (rc != NB_OK)
+        return rc;
+    if (at.part && w->kind == NB_QWRITE_DENSE) {
+        const nb_qmod *m = nb_qmods_find(o->mods, w->layer, w->mod);
+        return put_floats(o, at.name, v, at.n, at.k, false, dense_type(o, m), err);
+    }
+    /* the written tensor keeps its name and shape, Conv1D too */
+    return put_floats(o, at.from->name, v, at.n, at.k, at.k && o->plan->cfg->transposed && w->mod < NB_ROLE_COUNT,
+                      nb_qwrite_type(w, at.from, o->norm_dtype), err);
 }
 
 static nb_status copy_rest(nb_qout *o, nb_err *err)

@@ -20,10 +20,10 @@ typedef struct nb_qout nb_qout;
 
 /* Lay out the files; nothing is written yet.
  *   mods        linears of the layers; the quantized ones must all be written. Those that share a tensor come out one by one
- *   fold_norms  norms of the layers are declared in the dtype nb_qout_norm_dtype() tells and must all be written
+ *   writes      what else is written anew, in the type of nb_qwrite_type() with that of nb_qout_norm_dtype(); all of it must be
  * src, plan, mods and fmt must outlive the handle. */
 nb_status nb_qout_open(nb_qout **out, nb_loaded *src, const nb_plan *plan, const nb_qmods *mods, const nb_format *fmt, const nb_qspec *spec,
-                       const bool fold_norms[NB_VEC_COUNT], const nb_host *host, nb_err *err);
+                       const nb_qwrites *writes, const nb_host *host, nb_err *err);
 uint64_t nb_qout_bytes(const nb_qout *o); /* tensor bytes of the result */
 /* Begin, or go on with what an earlier process left in `staging`, a directory beside `path`; again after that was emptied.
  * recipe: text for the metadata of the files. */
@@ -34,7 +34,9 @@ nb_status nb_qout_norm_dtype(const nb_store *s, const nb_plan *plan, nb_dtype sc
 nb_status nb_qout_note(nb_qout *o, const char *key, nb_json *v, nb_err *err);
 /* All rows of one linear, packed by the format. */
 nb_status nb_qout_linear(nb_qout *o, const nb_qmod *m, const nb_qlin *q, nb_err *err);
-nb_status nb_qout_norm(nb_qout *o, size_t layer, nb_vec vec, const float *w, size_t n, nb_dtype t, nb_err *err);
+/* One of `writes`: v[n], or v[n][k] of a linear, as its type can hold them. */
+nb_status nb_qout_write(nb_qout *o, const nb_qwrite *w, const float *v, nb_err *err);
+
 
 /* For the journal: names of the tensors written since the last call (an array, the caller's; NULL when out of memory); bytes to
  * the disk; SHA-256 in hex over such tensors as they are in the files; an earlier process wrote them. */

@@ -260,13 +260,12 @@ static nb_status open_method(nb_qjob *j, nb_err *err)
 /* Everything that the plan needs, read but for the weights. */
 static nb_status prepare(nb_qjob *j, const char *model, nb_err *err)
 {
-    bool fold[NB_VEC_COUNT] = { false };
     nb_status rc = open_input(j, model, err);
 
-    if (rc == NB_OK && j->method->folds)
-        j->method->folds(&j->plan, fold);
+    if (rc == NB_OK && j->method->writes)
+        rc = j->method->writes(j, &j->writes, err);
     if (rc == NB_OK)
-        rc = nb_qout_open(&j->out, &j->src, &j->plan, &j->mods, j->fmt, &j->spec, fold, j->o->host, err);
+        rc = nb_qout_open(&j->out, &j->src, &j->plan, &j->mods, j->fmt, &j->spec, &j->writes, j->o->host, err);
     return rc == NB_OK ? open_calib(j, model, err) : rc;
 }
 
@@ -351,6 +350,7 @@ static void close_job(nb_qjob *j)
     if (j->method->close)
         j->method->close(j);
     nb_calib_clear(&j->calib);
+    nb_qwrites_clear(&j->writes);
     nb_qmods_clear(&j->mods);
     nb_plan_clear(&j->plan);
     nb_config_clear(&j->cfg);

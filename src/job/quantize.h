@@ -85,6 +85,7 @@ typedef struct nb_quantize_opts {
     bool replay_original;
     bool all_experts;    /* every expert is calibrated with all tokens, not with those that the router sends it */
     double least_tokens; /* an expert that a smaller share of the tokens reaches is rounded plainly; 0: NB_QUANTIZE_LEAST */
+    bool shared_v;       /* AWQ: v -> o also where heads share rows of v */
     bool plain;          /* AWQ: scales from activations alone */
     unsigned clip;       /* candidates of the clip search; NB_AWQ_CLIPS as the references, 0: none */
     nb_gptq_order order; /* GPTQ; NB_GPTQ_GAR is the usual one */

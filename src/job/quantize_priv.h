@@ -29,6 +29,7 @@ typedef struct nb_qjob {
     void *state; /* the method's */
     nb_quantize_result res;
     nb_qmods mods;
+    nb_qwrites writes;
     size_t least_tokens; /* an expert that fewer calibration tokens reach is rounded plainly */
     bool few;            /* so is the one whose input was looked at last */
     const nb_kern *kern;
@@ -45,8 +46,8 @@ struct nb_qmethod {
     bool calibrates;                                  /* the model and the calibration rows are open before `open` */
     bool sym;                                         /* unless the user says otherwise */
     const char *(*layout)(const nb_quantize_opts *o); /* name of the layout it writes unless the user says otherwise */
-    /* Norms that are written by the method, not copied; NULL: none. */
-    void (*folds)(const nb_plan *p, bool out[NB_VEC_COUNT]);
+    /* What the method writes anew beside the linears, before `open`; NULL: nothing. */
+    nb_status (*writes)(const nb_qjob *j, nb_qwrites *out, nb_err *err);
     nb_status (*open)(nb_qjob *j, nb_err *err);                /* NULL: nothing to open, and none of the next three */
     nb_block_cost (*cost)(const nb_qjob *j);                   /* from plan, options and calib alone: before `open` */
     nb_block *(*block)(nb_qjob *j);                            /* what it runs layers with, for the journal */

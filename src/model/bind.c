@@ -598,6 +598,8 @@ static const nb_fused *fused_of(const nb_model *m, size_t layer, nb_mod mod, siz
     const nb_role role = nb_mod_role(mod);
 
     *part = 0;
+    if (mod == NB_MOD_ROUTER || mod == NB_MOD_SHARED_GATE)
+        return mod == NB_MOD_ROUTER ? &l->moe.router : &l->moe.gate;
     if (mod >= NB_ROLE_COUNT) {
         const nb_ffn *f = l->moe.ffn ? &l->moe.ffn[nb_mod_expert(mod)] : NULL;
         *part = role == NB_ROLE_UP;
@@ -613,9 +615,12 @@ static const nb_fused *fused_of(const nb_model *m, size_t layer, nb_mod mod, siz
 
 nb_status nb_model_set_linear(nb_model *m, size_t layer, nb_mod mod, const float *w, nb_err *err)
 {
+    const bool bound = layer < m->cfg.n_layers && m->layers[layer].bound;
     size_t part = 0;
-    const nb_fused *f = layer < m->cfg.n_layers && m->layers[layer].bound ? fused_of(m, layer, mod, &part) : NULL;
+    const nb_fused *f = bound && mod != NB_MOD_KVB ? fused_of(m, layer, mod, &part) : NULL;
 
+    if (bound && mod == NB_MOD_KVB && m->layers[layer].latent.block)
+        return nb_latent_set(m, layer, w, err);
     if (!f)
         return nb_fail(err, NB_EARG, "model.layer", "", "layer %zu is not bound", layer);
     for (size_t i = 0; i < f->n_mats; i++) {
@@ -632,6 +637,18 @@ nb_status nb_model_set_linear(nb_model *m, size_t layer, nb_mod mod, const float
         return NB_OK;
     }
     return nb_fail(err, NB_EARG, "model.layer", "", "the matrix is not held as f32");
+}
+
+nb_status nb_model_set_bias(nb_model *m, size_t layer, nb_mod mod, const float *b, nb_err *err)
+{
+    size_t part = 0, n, k;
+    const nb_fused *f = layer < m->cfg.n_layers && m->layers[layer].bound && mod != NB_MOD_KVB ? fused_of(m, layer, mod, &part) : NULL;
+
+    if (!f || !f->bias)
+        return nb_fail(err, NB_EARG, "model.layer", "", "layer %zu is not bound or the linear has no bias", layer);
+    nb_mod_size(&m->plan, mod, &n, &k);
+    memcpy(f->bias + f->part_row[part], b, n * sizeof *b);
+    return NB_OK;
 }
 
 nb_status nb_model_set_vec(nb_model *m, size_t layer, nb_vec vec, const float *w, nb_err *err)

@@ -68,7 +68,7 @@ void nb_exec_state_copy(nb_exec *x, size_t from, size_t to);
 typedef enum nb_tap_kind { NB_TAP_EMBED, NB_TAP_OP_IN, NB_TAP_LAYER, NB_TAP_FINAL } nb_tap_kind;
 typedef struct nb_tap {
     nb_tap_kind kind;
-    size_t layer, op; /* OP_IN: input of LINEAR or MOE op `op` of `layer`; LAYER: residual after `layer` */
+    size_t layer, op; /* OP_IN: input of LINEAR, MOE or ABSORB (the latent) op `op` of `layer`; LAYER: residual after `layer` */
     const float *x;   /* [m][ld], `width` used */
     size_t row0, m, width, ld;
     const uint32_t *chosen; /* OP_IN of a MOE op: [m][n_chosen] experts of each row; else NULL */

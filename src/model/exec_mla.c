@@ -74,12 +74,25 @@ static void run_heads(void *ctx, size_t begin, size_t end, int thread)
                                j->x->m->plan.slot_width[NB_SLOT_FOLD], 0, j->w[h].n_strips);
 }
 
+/* The latents of the cut, normed, for who calibrates kv_b. */
+static void tap_latent(nb_xcpu *x, size_t l, const nb_op *op)
+{
+    const nb_plan *p = &x->m->plan;
+    nb_tap t = { .kind = NB_TAP_OP_IN, .layer = l, .op = (size_t)(op - p->ops), .row0 = x->row0, .m = x->rows };
+
+    t.x = x->slot[p->kva_slot] + p->kva_off;
+    t.width = x->m->cfg.mla.kv_rank;
+    t.ld = p->slot_width[p->kva_slot];
+    if (x->tap)
+        x->tap(x->tap_user, &t);
+}
+
 void nb_xcpu_absorb(nb_xcpu *x, size_t l, const nb_op *op)
 {
     const nb_mla_cfg *m = &x->m->cfg.mla;
     head_job j = { x, x->m->layers[l].latent.absorb, x->slot[NB_SLOT_QKV], x->m->plan.slot_width[NB_SLOT_QKV], m->nope + m->rope };
 
-    (void)op;
+    tap_latent(x, l, op);
     nb_parallel_for(x->o.pool, x->m->cfg.n_heads, 1, run_heads, &j);
 }
 

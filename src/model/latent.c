@@ -6,13 +6,18 @@
 
 #define PAD64(n) (((n) + 63) / 64 * 64)
 
-nb_status nb_latent_find(const nb_model *m, size_t layer, nb_source *src, nb_err *err)
+nb_status nb_latent_source(const nb_plan *p, const nb_store *s, const nb_scan *sc, size_t layer, nb_source *src, nb_err *err)
 {
-    const nb_mla_cfg *c = &m->cfg.mla;
+    const nb_mla_cfg *c = &p->cfg->mla;
     char prefix[128], name[192];
 
-    snprintf(name, sizeof name, "%sself_attn.kv_b_proj", nb_plan_layer(&m->plan, layer, prefix, sizeof prefix));
-    return nb_source_find(m->store, m->scan, name, m->cfg.n_heads * (c->nope + c->value), c->kv_rank, src, err);
+    snprintf(name, sizeof name, "%sself_attn.kv_b_proj", nb_plan_layer(p, layer, prefix, sizeof prefix));
+    return nb_source_find(s, sc, name, p->cfg->n_heads * (c->nope + c->value), c->kv_rank, src, err);
+}
+
+nb_status nb_latent_find(const nb_model *m, size_t layer, nb_source *src, nb_err *err)
+{
+    return nb_latent_source(&m->plan, m->store, m->scan, layer, src, err);
 }
 
 /* All of kv_b as f32. */
@@ -60,42 +65,61 @@ static void pack(const nb_model *m, nb_dense *p, const float *w, size_t rows, si
     }
 }
 
+/* All heads of w into their places. */
+static nb_status pack_heads(const nb_model *m, nb_latent *out, const float *w, nb_err *err)
+{
+    const nb_config *c = &m->cfg;
+    const size_t rank = c->mla.kv_rank, step = (c->mla.nope + c->mla.value) * rank;
+    const size_t most = NB_STRIP * (rank > c->mla.nope ? rank : c->mla.nope);
+    float *part = nb_alloc_array(most, sizeof *part);
+    unsigned char *typed = nb_alloc_array(most, sizeof(float));
+    const bool ok = part && typed;
+
+    for (size_t h = 0; ok && h < c->n_heads; h++) {
+        const float *k = w + h * step, *v = k + c->mla.nope * rank;
+        pack(m, &out->absorb[h], k, rank, 1, rank, part, typed);
+        pack(m, &out->unfold[h], v, c->mla.value, rank, 1, part, typed);
+    }
+    nb_free(part);
+    nb_free(typed);
+    return ok ? NB_OK : nb_enomem(err, "the latent projections");
+}
+
+nb_status nb_latent_set(nb_model *m, size_t layer, const float *w, nb_err *err)
+{
+    return pack_heads(m, &m->layers[layer].latent, w, err);
+}
+
 nb_status nb_latent_bind(const nb_model *m, size_t layer, nb_arena *mem, nb_latent *out, nb_err *err)
 {
     const nb_config *c = &m->cfg;
-    const size_t H = c->n_heads, rank = c->mla.kv_rank, step = (c->mla.nope + c->mla.value) * rank;
-    const size_t most = NB_STRIP * (rank > c->mla.nope ? rank : c->mla.nope);
+    const size_t H = c->n_heads;
     nb_source src;
     nb_status rc = nb_latent_find(m, layer, &src, err);
     const nb_dtype type = rc != NB_OK || src.q ? NB_DT_F32 : nb_source_dtype(src.w, m->f32);
-    float *w = NULL, *part = NULL;
-    unsigned char *at, *typed = NULL;
+    float *w = NULL;
+    unsigned char *at;
 
     if (rc != NB_OK)
         return rc;
     out->bytes = nb_latent_bytes(c, type);
     w = nb_alloc_array(src.n, src.k * sizeof *w);
-    part = nb_alloc_array(most, sizeof *part);
-    typed = nb_alloc_array(most, sizeof(float));
     out->absorb = nb_arena_calloc(mem, H, sizeof *out->absorb);
     out->unfold = nb_arena_calloc(mem, H, sizeof *out->unfold);
     at = out->block = out->bytes ? nb_huge_alloc(out->bytes) : NULL;
-    if (!w || !part || !typed || !out->absorb || !out->unfold || !at)
+    if (!w || !out->absorb || !out->unfold || !at)
         rc = nb_enomem(err, "the latent projections");
     if (rc == NB_OK)
         rc = read_all(m, &src, w, err);
     for (size_t h = 0; h < H && rc == NB_OK; h++) {
-        const float *k = w + h * step, *v = k + c->mla.nope * rank;
         layout(c, type, &out->absorb[h], &out->unfold[h]);
         out->absorb[h].base = at;
         at += PAD64(out->absorb[h].bytes);
         out->unfold[h].base = at;
         at += PAD64(out->unfold[h].bytes);
-        pack(m, &out->absorb[h], k, rank, 1, rank, part, typed);
-        pack(m, &out->unfold[h], v, c->mla.value, rank, 1, part, typed);
     }
+    if (rc == NB_OK)
+        rc = pack_heads(m, out, w, err);
     nb_free(w);
-    nb_free(part);
-    nb_free(typed);
     return rc;
 }

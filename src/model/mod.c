@@ -18,6 +18,12 @@ void nb_mod_size(const nb_plan *p, nb_mod mod, size_t *n, size_t *k)
         nb_plan_linear_size(p, role, n, k);
         return;
     }
+    if (mod >= NB_MOD_KVB) {
+        const nb_mla_cfg *a = &p->cfg->mla;
+        *n = mod == NB_MOD_ROUTER ? m->n_experts : mod == NB_MOD_SHARED_GATE ? 1 : p->cfg->n_heads * (a->nope + a->value);
+        *k = mod == NB_MOD_KVB ? a->kv_rank : p->cfg->d_model;
+        return;
+    }
     const size_t ff = nb_mod_expert(mod) < m->n_experts ? m->ff : m->shared_ff, d = p->cfg->d_model;
     *n = role == NB_ROLE_DOWN ? d : role == NB_ROLE_GATE_UP ? 2 * ff : ff;
     *k = role == NB_ROLE_DOWN ? ff : d;
@@ -29,7 +35,7 @@ size_t nb_mod_op(const nb_plan *p, nb_mod mod)
 
     if (mod < NB_ROLE_COUNT)
         return nb_plan_op_of(p, (nb_role)mod);
-    while (i < p->n_ops && p->ops[i].kind != NB_OP_MOE)
+    while (i < p->n_ops && p->ops[i].kind != (mod == NB_MOD_KVB ? NB_OP_ABSORB : NB_OP_MOE))
         i++;
     return i;
 }
@@ -67,6 +73,8 @@ size_t nb_layer_mods(const nb_plan *p, const nb_store *s, size_t layer, nb_mod *
             continue;
         for (size_t r = 0; op->kind == NB_OP_LINEAR && r < 3 && op->roles[r] != NB_ROLE_NONE; r++)
             put(out, cap, &n, op->roles[r]);
+        if (op->kind == NB_OP_ABSORB)
+            put(out, cap, &n, NB_MOD_KVB);
         if (op->kind == NB_OP_MOE)
             put_experts(p, s, layer, out, cap, &n);
     }
@@ -92,6 +100,10 @@ static nb_status find_source(const nb_plan *p, const nb_store *s, size_t layer, 
         *out = parts[rc == NB_OK ? part : 0];
         return rc;
     }
+    if (mod >= NB_MOD_KVB)
+        return mod == NB_MOD_KVB      ? nb_latent_source(p, s, NULL, layer, out, err)
+               : mod == NB_MOD_ROUTER ? nb_moe_router(p, s, layer, out, err)
+                                      : nb_moe_gate(p, s, layer, out, err);
     rc = nb_moe_ffn(p, s, NULL, layer, nb_mod_expert(mod), &ffn, err);
     if (rc == NB_OK)
         *out = nb_mod_role(mod) == NB_ROLE_DOWN ? ffn.down : ffn.gu[nb_mod_role(mod) == NB_ROLE_UP];

@@ -2,7 +2,7 @@
  * rewrite checkpoints.
  *
  * A number names a linear inside its layer: a role of the plan, or a role of the MLP of an expert; the shared expert follows the
- * others. Routers and gates of shared experts are no linears in this sense. Source: spec models 4.2, 4.3. Any thread. */
+ * others. Source: spec models 4.2, 4.3. Any thread. */
 #ifndef NB_MODEL_MOD_H
 #define NB_MODEL_MOD_H
 
@@ -11,7 +11,12 @@
 #include "model/plan.h"
 
 typedef uint32_t nb_mod;
-enum { NB_NO_EXPERT = 0x7fffffff };
+enum {
+    NB_MOD_KVB = 0x7fffff00, /* kv_b of latent attention; its op is the ABSORB op */
+    NB_MOD_ROUTER,           /* these two are never quantized; the MOE op */
+    NB_MOD_SHARED_GATE,      /* where the shared expert has one */
+    NB_NO_EXPERT = 0x7fffffff
+};
 
 static inline nb_mod nb_mod_in_expert(size_t e, nb_role role)
 {
@@ -20,13 +25,15 @@ static inline nb_mod nb_mod_in_expert(size_t e, nb_role role)
 
 static inline nb_role nb_mod_role(nb_mod mod)
 {
+    if (mod >= NB_MOD_KVB)
+        return NB_ROLE_NONE;
     return mod < NB_ROLE_COUNT ? (nb_role)mod : (nb_role)(NB_ROLE_GATE + (mod - NB_ROLE_COUNT) % 4);
 }
 
 /* Number of the expert, n_experts for the shared one; NB_NO_EXPERT: a linear outside experts. */
 static inline uint32_t nb_mod_expert(nb_mod mod)
 {
-    return mod < NB_ROLE_COUNT ? (uint32_t)NB_NO_EXPERT : (mod - NB_ROLE_COUNT) / 4;
+    return mod < NB_ROLE_COUNT || mod >= NB_MOD_KVB ? (uint32_t)NB_NO_EXPERT : (mod - NB_ROLE_COUNT) / 4;
 }
 
 /* Outputs and inputs. */
@@ -34,8 +41,8 @@ void nb_mod_size(const nb_plan *p, nb_mod mod, size_t *n, size_t *k);
 /* The op that runs it: a LINEAR op, or the MOE op of all experts. n_ops when none does. */
 size_t nb_mod_op(const nb_plan *p, nb_mod mod);
 
-/* Linears that layer `layer` runs, in the order of ops, expert by expert, the shared one last: the first `cap` into out (NULL with
- * cap 0). Returns how many there are. s decides whether gate and up are stored as one. */
+/* Linears that layer `layer` runs, in the order of ops, expert by expert, the shared one last, without routers and gates of shared
+ * experts: the first `cap` into out (NULL with cap 0). Returns how many there are. s decides whether gate and up are stored as one. */
 size_t nb_layer_mods(const nb_plan *p, const nb_store *s, size_t layer, nb_mod *out, size_t cap);
 
 /* Where one is stored, unquantized. Views into the store. */

@@ -40,6 +40,8 @@ nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err);
 void nb_model_unbind_layer(nb_model *m, size_t layer);
 /* Replace one linear of a bound layer by f32 values w[n][k] (the fused matrix it belongs to must be f32: opts.f32). */
 nb_status nb_model_set_linear(nb_model *m, size_t layer, nb_mod mod, const float *w, nb_err *err);
+/* Its bias b[n]. */
+nb_status nb_model_set_bias(nb_model *m, size_t layer, nb_mod mod, const float *b, nb_err *err);
 /* Replace a norm vector of a bound layer. */
 nb_status nb_model_set_vec(nb_model *m, size_t layer, nb_vec vec, const float *w, nb_err *err);
 /* The norm vector as bound, f32. NULL when the layer has none. */

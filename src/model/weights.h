@@ -132,8 +132,10 @@ nb_status nb_source_op(const nb_plan *p, const nb_store *s, const nb_scan *sc, s
 const void *nb_source_rows(nb_store *st, const nb_source *s, nb_dtype type, size_t n0, size_t rows, float *scratch, nb_err *err);
 /* What only the stored bytes tell: perm (from mem) and wide. */
 nb_status nb_source_probe(nb_source *src, nb_arena *mem, nb_err *err);
-/* latent.c: find and check kv_b (src), and pack it. Free with nb_huge_free(block, bytes). */
+/* latent.c: find and check kv_b (src), and pack it; or pack w[n][k] in its place. Free with nb_huge_free(block, bytes). */
 nb_status nb_latent_find(const nb_model *m, size_t layer, nb_source *src, nb_err *err);
+nb_status nb_latent_source(const nb_plan *p, const nb_store *s, const nb_scan *sc, size_t layer, nb_source *src, nb_err *err);
+nb_status nb_latent_set(nb_model *m, size_t layer, const float *w, nb_err *err);
 nb_status nb_latent_bind(const nb_model *m, size_t layer, nb_arena *mem, nb_latent *out, nb_err *err);
 /* Bytes it takes. */
 size_t nb_latent_bytes(const nb_config *c, nb_dtype type);

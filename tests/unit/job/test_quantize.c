@@ -218,8 +218,8 @@ static void v_carries_o(void **state)
     assert_int_equal(n, 4);
     for (size_t i = 0; i < n; i++) {
         assert_int_equal(g[i].state, NB_FOLD_ON);
-        if (g[i].g.roles[0] == NB_ROLE_O)
-            assert_int_equal(g[i].g.pred, NB_ROLE_V);
+        if (g[i].g->mods[0] == NB_ROLE_O)
+            assert_int_equal(g[i].g->pred, NB_ROLE_V);
     }
     nb_awq_block_close(b);
     nb_model_close(m);

@@ -94,7 +94,8 @@ static void check_prompt(fixture *f, const char *ids_name, const char *logits_na
         check("hidden.final", s.final, T, nb_model_config(f->model)->embed_dim);
     for (size_t l = 0; l < L; l++)
         for (size_t i = 0; i < p->n_ops; i++)
-            n_linear += (p->ops[i].kind == NB_OP_LINEAR || p->ops[i].kind == NB_OP_MOE) && nb_plan_runs(p, &p->ops[i], l);
+            n_linear += (p->ops[i].kind == NB_OP_LINEAR || p->ops[i].kind == NB_OP_MOE || p->ops[i].kind == NB_OP_ABSORB) &&
+                        nb_plan_runs(p, &p->ops[i], l);
     assert_true(s.op_in == n_linear * ((T + 63) / 64));
     check(logits_name, logits, T, V);
     nb_free(ids);
