@@ -37,7 +37,6 @@ nb_status nb_qout_linear(nb_qout *o, const nb_qmod *m, const nb_qlin *q, nb_err 
 /* One of `writes`: v[n], or v[n][k] of a linear, as its type can hold them. */
 nb_status nb_qout_write(nb_qout *o, const nb_qwrite *w, const float *v, nb_err *err);
 
-
 /* For the journal: names of the tensors written since the last call (an array, the caller's; NULL when out of memory); bytes to
  * the disk; SHA-256 in hex over such tensors as they are in the files; an earlier process wrote them. */
 nb_json *nb_qout_taken(nb_qout *o);
