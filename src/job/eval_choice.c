@@ -351,12 +351,14 @@ static nb_status open_run(run *r, nb_model *m, const nb_choiceset *s, const nb_e
 nb_status nb_choice_run(nb_model *m, const nb_choiceset *s, const nb_eval_opts *o, double *ll, nb_err *err)
 {
     nb_progress at = { .what = "choices", .unit = "questions", .total = s->n };
-    const bool reuse = nb_rope_key(nb_model_config(m), s->max_len) == nb_rope_key(nb_model_config(m), 1);
+    bool reuse;
     run r = { 0 };
     nb_status rc = check_ids(s, nb_model_config(m)->vocab, err);
 
     if (rc == NB_OK)
         rc = open_run(&r, m, s, o, err);
+    reuse = rc == NB_OK && nb_exec_state_bytes(r.exec) == 0 && /* a recurrent state cannot go back, a rope of another length neither */
+            nb_rope_key(nb_model_config(m), s->max_len) == nb_rope_key(nb_model_config(m), 1);
     for (size_t q = 0; rc == NB_OK && q < s->n; q++) {
         at.done = q;
         nb_report_progress(o->host, &at);
