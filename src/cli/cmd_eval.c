@@ -3,12 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/eval_print.h"
 #include "job/dump.h"
 #include "job/eval_json.h"
 #include "job/load.h"
+#include "job/page_eval.h"
 
 static nb_status run_eval(nb_cli *cli, int argc, char **argv, nb_err *err);
 
@@ -87,7 +89,8 @@ typedef struct session {
     nb_eval eval;
     nb_choice_score choice[NB_EVAL_MODELS + 1];
     nb_layer_errors layers[NB_EVAL_MODELS];
-    nb_inspect *what; /* [n_models + 1] */
+    nb_inspect *what; /* [n_models + 1], for the page */
+    nb_out *page;
     nb_eval_opts o;
     char data[512];
 } session;
@@ -131,8 +134,10 @@ static nb_status read_choices(session *s, nb_err *err)
 static nb_status open_all(session *s, nb_err *err)
 {
     const eval_args *a = s->a;
-    nb_status rc = a->text.n || a->choices ? nb_load_text(&s->own[0], a->models[0], err) : NB_OK;
+    nb_status rc = a->report ? nb_out_open(&s->page, a->report, a->dump.force, err) : NB_OK;
 
+    if (rc == NB_OK && (a->text.n || a->choices))
+        rc = nb_load_text(&s->own[0], a->models[0], err);
     for (size_t i = 0; rc == NB_OK && i < a->n_models; i++) {
         rc = open_model(s->cli, &s->own[i], a->models[i], s->pool, err);
         s->model[i] = s->own[i].model;
@@ -178,6 +183,34 @@ static nb_status measure(session *s, nb_err *err)
     return rc == NB_OK && a->choices ? run_choices(s, err) : rc;
 }
 
+/* The HTML page under its final name. */
+static nb_status write_page(session *s, nb_eval_all *all, nb_err *err)
+{
+    const eval_args *a = s->a;
+    nb_out *out = s->page;
+    nb_buf b = { 0 };
+    nb_status rc;
+
+    s->what = nb_calloc(a->n_models + 1, sizeof *s->what);
+    if (!s->what)
+        return nb_enomem(err, "the page");
+    for (size_t i = 0; i < a->n_models + (a->ref != NULL); i++) { /* what cannot be read again is left out */
+        nb_err skip = { 0 };
+        (void)nb_inspect_path(i < a->n_models ? a->models[i] : a->ref, 0, &s->what[i], &skip);
+    }
+    all->what = s->what;
+    nb_page_eval(&b, all, "nibble " NB_VERSION);
+    rc = b.failed ? nb_enomem(err, "the page") : nb_out_write(out, b.p, b.n, err);
+    if (rc == NB_OK) {
+        s->page = NULL;
+        rc = nb_out_commit(out, err);
+    }
+    nb_buf_clear(&b);
+    if (rc == NB_OK)
+        nb_cli_note(s->cli, "%s: the same as a page", a->report);
+    return rc;
+}
+
 static nb_status show(session *s, nb_err *err)
 {
     const eval_args *a = s->a;
@@ -185,7 +218,6 @@ static nb_status show(session *s, nb_err *err)
     nb_eval_all all = { .n_models = a->n_models,
                         .models = a->models,
                         .ref = a->ref ? a->ref : a->ref_logits,
-                        .what = s->what,
                         .data = s->set.n_win ? s->data : a->choices,
                         .set = s->set.n_win ? &s->set : NULL,
                         .eval = s->set.n_win ? &s->eval : NULL,
@@ -206,7 +238,7 @@ static nb_status show(session *s, nb_err *err)
     }
     for (size_t i = 0; i < all.n_hints; i++)
         nb_cli_note(s->cli, "hint: %s", all.hints[i]);
-    return NB_OK;
+    return a->report ? write_page(s, &all, err) : NB_OK;
 }
 
 static nb_status save(session *s, nb_err *err)
@@ -254,6 +286,7 @@ static nb_status eval_score(nb_cli *cli, const eval_args *a, nb_pool *pool, nb_e
         nb_load_close(&s->own[i]);
     }
     nb_load_close(&s->ref);
+    nb_out_abort(s->page);
     nb_free(s->what);
     nb_free(s);
     return rc;
@@ -315,6 +348,7 @@ static nb_status run_eval(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--top", NB_OPT_INT, &a.top, 1, NB_TOPK_MAX, "N", "how many of them (128)" },
         { "--layers", NB_OPT_FLAG, &a.layers, 0, 0, NULL, "also the output error of every decoder layer against --ref" },
         { "--choices", NB_OPT_STR, &a.choices, 0, 0, "FILE", "accuracy on multiple choice questions, a .jsonl file" },
+        { "--report", NB_OPT_STR, &a.report, 0, 0, "FILE.html", "write everything as one HTML page with charts" },
         { "--resamples", NB_OPT_INT, &a.resamples, 1, 1e6, "N", "draws of the bootstrap (1000)" },
         { "--seed", NB_OPT_INT, &a.seed, 0, 9e15, "N", "of the bootstrap (1)" },
         { "--input-ids", NB_OPT_STR, &a.dump.ids, 0, 0, "FILE[:NAME]", "token ids to run (input_ids, or the only tensor)" },
@@ -322,7 +356,7 @@ static nb_status run_eval(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--hidden", NB_OPT_FLAG, &a.dump.hidden, 0, 0, NULL, "also the hidden states" },
         { "--greedy", NB_OPT_INT, &greedy, 0, 1e6, "N", "also the N most likely ids that follow" },
         { "--exact-fp32", NB_OPT_FLAG, &a.dump.exact_fp32, 0, 0, NULL, "float32 activations in 4-bit linears" },
-        { "--force", NB_OPT_FLAG, &a.dump.force, 0, 0, NULL, "replace OUT" },
+        { "--force", NB_OPT_FLAG, &a.dump.force, 0, 0, NULL, "replace OUT, or the file of --report or --save-logits" },
     };
     bool help;
     nb_status rc = nb_cli_parse(cli, &nb_cmd_eval, opts, NB_LEN(opts), argc, argv, a.models, NB_EVAL_MODELS, &a.n_models, &help, err);
