@@ -119,7 +119,7 @@ static nb_status choose(nb_quantize_opts *o, const words *w, nb_err *err)
 static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
 {
     words w = { .method = "awq", .replay = "quantized", .scales = "f16", .damp = -1, .mse = -1, .gptaq = -1, .refine = -1 };
-    const char *out = NULL, *memory = NULL, *log = NULL, *args[1];
+    const char *out = NULL, *memory = NULL, *log = NULL, *report = NULL, *args[1];
     int64_t bits = 4, group = 128, rows = 0, len = 0, clip = NB_QUANTIZE_CLIPS;
     bool help;
     nb_quantize_opts o = { .host = &cli->host, .on_plan = nb_qview_plan, .on_row = nb_qview_row };
@@ -155,6 +155,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--memory", NB_OPT_STR, &memory, 0, 0, "SIZE", "cap of the resident size, as 4G or 800M (60 % of what is free)" },
         { "--restart", NB_OPT_FLAG, &o.restart, 0, 0, NULL, "drop what an unfinished job left in OUT.nibble-job" },
         { "--log", NB_OPT_STR, &log, 0, 0, "FILE", "write a JSON object per module to FILE as it is done" },
+        { "--report", NB_OPT_STR, &report, 0, 0, "FILE.html", "write losses, worst modules and sizes as one HTML page with charts" },
     };
     nb_status rc = nb_cli_parse(cli, &nb_cmd_quantize, opts, NB_LEN(opts), argc, argv, args, NB_LEN(args), &n, &help, err);
 
@@ -179,6 +180,10 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         rc = parse_size(memory, &o.memory, err);
     if (rc == NB_OK && log)
         rc = nb_qview_open_log(&v, log, err);
+    if (rc == NB_OK && report && o.plan_only)
+        rc = nb_fail(err, NB_EARG, "arg.conflict", "", "--plan-only has nothing to put into a --report");
+    if (rc == NB_OK && report)
+        rc = nb_qpage_open(&v.page, report, o.force, err);
     o.user = &v;
     if (rc == NB_OK)
         rc = nb_quantize(args[0], out, &o, &res, err);
@@ -187,6 +192,12 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         rc = nb_qview_finish(&v, out, &res, err);
     logged = nb_qview_close_log(&v, log, rc == NB_OK && !o.plan_only ? &res : NULL, err);
     rc = rc == NB_OK ? logged : rc;
+    if (rc == NB_OK && v.page) {
+        const nb_qpage_words words_of = { .model = args[0], .out = out, .program = "nibble " NB_VERSION, .o = &o };
+        rc = nb_qpage_finish(v.page, &words_of, &res, err);
+        v.page = NULL;
+    }
+    nb_qpage_close(v.page);
     nb_json_free(v.plan);
     nb_json_free(v.rows);
     nb_pool_close(o.pool);

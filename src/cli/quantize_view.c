@@ -86,6 +86,8 @@ void nb_qview_plan(void *user, const nb_quantize_plan *p)
     }
     if (v->log)
         log_line(v, v->plan);
+    if (v->page)
+        nb_qpage_plan(v->page, p);
 }
 
 /* ---- modules ---- */
@@ -113,6 +115,8 @@ void nb_qview_row(void *user, const nb_quantize_row *r)
     char how[32] = "ratio    -", size[32];
     nb_json *j;
 
+    if (v->page)
+        nb_qpage_row(v->page, r);
     if (r->damp >= 0)
         snprintf(how, sizeof how, "damp %.2f", r->damp);
     else if (r->ratio >= 0)

@@ -1,19 +1,21 @@
-/* quantize_view.h - what `nibble quantize` shows: the plan, a bar or a line per linear, --json, --log. */
+/* quantize_view.h - what `nibble quantize` shows: the plan, a bar or a line per linear, --json, --log, --report. */
 #ifndef NB_CLI_QUANTIZE_VIEW_H
 #define NB_CLI_QUANTIZE_VIEW_H
 
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "job/page_quant.h"
 #include "job/quantize.h"
 
 typedef struct nb_qview {
     nb_cli *cli;
     const nb_quantize_opts *o;
-    nb_json *rows; /* with --json */
-    nb_json *plan; /* with --json and --plan-only, or a log */
-    FILE *log;     /* --log */
-    bool failed;   /* no memory for them */
+    nb_json *rows;  /* with --json */
+    nb_json *plan;  /* with --json and --plan-only, or a log */
+    FILE *log;      /* --log */
+    nb_qpage *page; /* --report */
+    bool failed;    /* no memory for them */
 } nb_qview;
 
 /* Callbacks of nb_quantize_opts; user is the view. */

@@ -61,9 +61,9 @@ static void linear_ticks(scale *s, bool whole, size_t wanted)
 
 static void log_ticks(scale *s)
 {
-    static const double part[] = { 1, 2, 5 };
-    const double decades = log10(s->hi / s->lo);
-    const size_t parts = decades < 2.5 ? 3 : 1;
+    static const double few[] = { 1, 2, 5 }, many[] = { 1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9 };
+    const double decades = log10(s->hi / s->lo), *part = decades < 0.9 ? many : few;
+    const size_t parts = decades < 0.9 ? NB_LEN(many) : decades < 2.5 ? NB_LEN(few) : 1;
     const int every = decades > MAX_TICKS - 2 ? 3 : 1;
 
     s->lo /= 1.08;
@@ -85,6 +85,8 @@ static scale make_scale(const nb_axis *a, double lo, double hi, double from, dou
         s.lo = a->log ? 1 : 0;
         s.hi = a->log ? 10 : 1;
     }
+    if (a->log && s.lo < s.hi * 1e-30) /* what is smaller lies on the edge */
+        s.lo = s.hi * 1e-30;
     if (a->log && s.hi < s.lo * 1.5) {
         s.lo /= 1.5;
         s.hi *= 1.5;

@@ -18,6 +18,7 @@ typedef struct row {
     size_t layer, role; /* role: index of qpage.role */
     size_t n, k;
     double before, after, ratio, damp, seconds;
+    size_t tokens;
 } row;
 
 struct nb_qpage {
@@ -114,6 +115,7 @@ void nb_qpage_row(nb_qpage *p, const nb_quantize_row *r)
                  .role = role_of(p, r->name),
                  .n = r->n,
                  .k = r->k,
+                 .tokens = r->tokens,
                  .before = r->before,
                  .after = r->after,
                  .ratio = r->ratio,
@@ -207,7 +209,7 @@ static nb_status losses(nb_buf *b, const nb_qpage *p, nb_err *err)
     two[0] = (nb_series){ .name = "plain rounding", .y = at + (p->n_roles + 1) * L, .color = 1, .dashed = true };
     two[1] = (nb_series){ .name = "as written", .y = at + (p->n_roles + 2) * L, .color = 0 };
     nb_html_section(b, "Loss per layer",
-                    "Relative squared error of the outputs of linears on the calibration data (of the weights where there is none).");
+                    "Relative error of the outputs of linears on the calibration data (of the weights where there is none).");
     nb_chart_lines(b, &(nb_lines){ .title = "Mean over the linears of a layer",
                                    .about = "The gap is what the method gained over plain rounding.",
                                    .x = { .label = "layer", .whole = true },
@@ -239,7 +241,7 @@ static int by_loss(const void *a, const void *b)
 
 static void module_row(nb_buf *b, const row *r)
 {
-    char size[48], before[40], after[40], gain[40], how[40], seconds[40], t[32];
+    char size[48], before[40], after[40], gain[40], how[40], seconds[40], tokens[40], t[32];
 
     snprintf(size, sizeof size, "#%zu x %zu", r->n, r->k);
     snprintf(before, sizeof before, "#%s", nb_html_num(t, r->before));
@@ -252,13 +254,14 @@ static void module_row(nb_buf *b, const row *r)
     else
         how[0] = 0;
     snprintf(seconds, sizeof seconds, "#%.2f s", r->seconds);
-    const char *const cells[] = { r->name, size, before, after, gain, how, seconds, r->note };
+    snprintf(tokens, sizeof tokens, r->tokens ? "#%zu" : "#", r->tokens);
+    const char *const cells[] = { r->name, size, before, after, gain, tokens, how, seconds, r->note };
     nb_html_row(b, cells, NB_LEN(cells));
 }
 
 static nb_status modules(nb_buf *b, const nb_qpage *p, nb_err *err)
 {
-    static const char *const col[] = { "module", "#size", "#rounding", "#as written", "#share left", "search", "#time", "note" };
+    static const char *const col[] = { "module", "#size", "#rounding", "#as written", "#share left", "#tokens", "search", "#time", "note" };
     const row **order = nb_alloc_array(p->n_rows, sizeof *order);
     const size_t n = p->n_rows < WORST ? p->n_rows : WORST;
     const char *names[WORST];
@@ -273,10 +276,11 @@ static nb_status modules(nb_buf *b, const nb_qpage *p, nb_err *err)
     }
     qsort(order, p->n_rows, sizeof *order, by_loss);
     for (size_t i = 0; i < n; i++) {
-        names[i] = order[i]->name;
+        const char *from = strstr(order[i]->name, "layers.");
+        names[i] = from ? from + 7 : order[i]->name;
         values[i] = (nb_mean){ .mean = order[i]->after };
     }
-    nb_html_section(b, "Worst modules", "Candidates for more bits, a smaller group, or --ignore.");
+    nb_html_section(b, "Worst modules", "Candidates for more bits or a smaller group.");
     nb_chart_bars(b, &(nb_bars){ .title = "Largest relative error",
                                  .about = "As written, worst first.",
                                  .x = { .label = "relative error" },

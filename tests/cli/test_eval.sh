@@ -79,3 +79,16 @@ code 12 "out.exists" "$NIBBLE" eval $pemberley --text $text --protocol documents
 grep -q "lower bound" "$TMP/out"
 code 11 "eval.topk" "$NIBBLE" eval "$TMP/rtn" --text $text --protocol documents-32 --ref-logits "$TMP/r.topk"
 echo "ok a reference from saved logits"
+
+mkdir -p "$TMP/<script>&" && cp -R "$TMP/rtn" "$TMP/<script>&/<b>x"
+code 0 "the same as a page" "$NIBBLE" eval "$TMP/rtn" "$TMP/<script>&/<b>x" --text $text --protocol documents-64 --limit 9 --ref $pemberley --layers \
+    --choices tests/data/eval/choices.jsonl --report "$TMP/eval.html"
+code 12 "out.exists" "$NIBBLE" eval "$TMP/rtn" --text $text --report "$TMP/eval.html"
+"$NIBBLE" quantize $pemberley --method rtn -o "$TMP/rtn2" -q --report "$TMP/quantize.html"
+for page in eval quantize; do
+    ! grep -qE '<script|<link|<img|src=|href=|url\(' "$TMP/$page.html" || { echo "not ok: $page.html asks for something"; exit 1; }
+    [ "$(grep -c '<svg' "$TMP/$page.html")" -ge 4 ]
+    if command -v xmllint >/dev/null; then xmllint --noout "$TMP/$page.html"; fi
+done
+grep -q '&lt;b&gt;x' "$TMP/eval.html"
+echo "ok pages"
