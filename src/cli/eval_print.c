@@ -155,7 +155,7 @@ static void hint_model(const nb_eval_all *a, size_t i, nb_eval_hints *h)
         if (x > 0 && y > 0 && (y > 1.5 * x || x > 1.5 * y) && (to = next_hint(h)))
             snprintf(
                 to, sizeof h->text[0],
-                "%.160s: KL on %.80s is %.1f times that on %.80s; where the calibration text was of one kind only, quantize with both kinds",
+                "%.120s: KL on %.80s is %.1f times that on %.80s; where the calibration text was of one kind only, quantize with both kinds",
                 esc, a->set->parts[y > x ? p : 0], y > x ? y / x : x / y, a->set->parts[y > x ? 0 : p]);
     }
 }

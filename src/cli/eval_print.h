@@ -8,7 +8,7 @@ void nb_eval_print(const nb_eval_all *a); /* to stdout */
 
 enum { NB_EVAL_HINTS = 8 };
 typedef struct nb_eval_hints {
-    char text[NB_EVAL_HINTS][400];
+    char text[NB_EVAL_HINTS][512];
     const char *list[NB_EVAL_HINTS];
     size_t n;
 } nb_eval_hints;
