@@ -222,7 +222,7 @@ static nb_status check_layer(const names_job *j, size_t layer)
     if (p->cfg->skip && p->cfg->skip[layer])
         return NB_OK;
     for (int v = 0; v < NB_VEC_COUNT; v++) {
-        const size_t size = nb_plan_has_vec(p, layer, (nb_vec)v) ? nb_plan_vec_size(p, (nb_vec)v) : 0,
+        const size_t size = nb_plan_has_vec(p, layer, (nb_vec)v) ? nb_plan_vec_size_at(p, layer, (nb_vec)v) : 0,
                      parts = nb_plan_vec_parts(p, (nb_vec)v);
         const bool rows = p->cfg->qk == NB_QK_PER_HEAD && parts == 1 && (v == NB_VEC_QN || v == NB_VEC_KN); /* a row a head */
         for (size_t i = 0; rc == NB_OK && size > 0 && i < parts; i++)
@@ -242,7 +242,7 @@ static nb_status check_layer(const names_job *j, size_t layer)
             continue;
         for (size_t r = 0; rc == NB_OK && r < 3 && op->roles[r] != NB_ROLE_NONE; r++) {
             size_t n, k;
-            nb_plan_linear_size(p, op->roles[r], &n, &k);
+            nb_plan_linear_size_at(p, layer, op->roles[r], &n, &k);
             rc = need_linear(j, nb_plan_linear(p, layer, op->roles[r], name, sizeof name), n, k, !never_packed(op->roles[r]));
         }
         if (rc == NB_OK)

@@ -111,7 +111,8 @@ typedef enum nb_window_rule {
     NB_WINDOW_NO_ROPE,   /* layers without rope, if use_sliding_window                 */
     NB_WINDOW_FROM,      /* layers from max_window_layers on                           */
     NB_WINDOW_CWM,       /* all but every fourth, from the first on                    */
-    NB_WINDOW_ROPE       /* layers with rope                                           */
+    NB_WINDOW_ROPE,      /* layers with rope                                           */
+    NB_WINDOW_MIMO       /* all but the first and every sixth                          */
 } nb_window_rule;
 
 /* Which layers are rotated, and how. */
@@ -274,7 +275,7 @@ typedef struct nb_arch {
     bool mla; /* latent attention */
     nb_moe_row moe;
     const nb_names *names;
-    nb_arch_read *sizes, *more; /* keys of this family only: with the heads, and after all sizes; NULL: none */
+    nb_arch_read *sizes, *more, *layers; /* keys of this family only: before the heads, after all sizes, after windows and rope */
 } nb_arch;
 
 /* By model_type or another name of it, else by class name; either may be NULL. NULL when neither is known. */

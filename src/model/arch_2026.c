@@ -8,6 +8,7 @@ static const nb_names names_hunyuan = { .vecs = { [NB_VEC_QN] = "self_attn.query
 static const nb_names names_afmoe = {
     .vecs = { [NB_VEC_N1P] = "post_attention_layernorm", [NB_VEC_N2] = "pre_mlp_layernorm", [NB_VEC_N2P] = "post_mlp_layernorm" }
 };
+static const nb_names names_mimo = { .vecs = { [NB_VEC_SINKS] = "self_attn.attention_sink_bias" } };
 static const nb_names names_vaultgemma = { .vecs = { [NB_VEC_N2] = "pre_feedforward_layernorm" } };
 static const nb_names names_nanochat = { .roles = { [NB_ROLE_UP] = "mlp.fc1", [NB_ROLE_DOWN] = "mlp.fc2" } };
 static const nb_names names_bigcode = {
@@ -112,6 +113,29 @@ static const nb_arch rows[] = {
                .n_shared = 1,
                .shared = NB_SHARED_COUNT },
       .more = nb_cfg_ministral3 },
+    { .type = "mimo_v2_flash",
+      .cls = "MiMoV2FlashForCausalLM",
+      RMS,
+      .theta = 5e6,
+      .partial = 0.334,
+      .head_dim = 192,
+      .kv_heads = 4,
+      .qkv_bias = NB_BIAS_CONFIG,
+      .rope = NB_LAYERS_LOCAL,
+      .local_theta = 1e4,
+      .window = NB_WINDOW_MIMO,
+      .window_size = 129,
+      .layer_types = true,
+      .moe = { .router = NB_ROUTE_SIGMOID,
+               .n_active = 8,
+               .own_size = true,
+               .renorm = NB_BIAS_CONFIG,
+               .renorm_on = true,
+               .n_groups = 1,
+               .top_groups = 1 },
+      .names = &names_mimo,
+      .more = nb_cfg_mimo_window,
+      .layers = nb_cfg_mimo },
     { .type = "minimax_m2",
       .cls = "MiniMaxM2ForCausalLM",
       RMS6,

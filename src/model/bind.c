@@ -319,7 +319,8 @@ static nb_status arrange(const nb_model *m, size_t layer, nb_vec vec, float *v, 
 /* A vector of a layer, check only (out NULL) or read. */
 static nb_status layer_vec(const nb_model *m, size_t layer, nb_vec vec, nb_arena *mem, float **out, nb_err *err)
 {
-    const size_t n = nb_plan_has_vec(&m->plan, layer, vec) ? nb_plan_vec_size(&m->plan, vec) : 0, parts = nb_plan_vec_parts(&m->plan, vec);
+    const size_t n = nb_plan_has_vec(&m->plan, layer, vec) ? nb_plan_vec_size_at(&m->plan, layer, vec) : 0,
+                 parts = nb_plan_vec_parts(&m->plan, vec);
     float *v = out &&n > 0 ? *out = nb_arena_calloc(mem, n, sizeof **out) : NULL;
     char name[192];
     nb_status rc = out && n > 0 && !v ? nb_enomem(err, "a norm vector") : NB_OK;

@@ -168,6 +168,8 @@ static bool by_rule(const nb_config *c, size_t l, size_t n, const char *letters)
         return l >= n;
     case NB_WINDOW_CWM:
         return l % 4 != 0;
+    case NB_WINDOW_MIMO:
+        return l > 0 && (l + 1) % 6 != 0;
     case NB_WINDOW_ROPE:
         return nb_rope_layer(c, l) != NB_ROPE_OFF;
     case NB_WINDOW_PATTERN:
@@ -244,11 +246,11 @@ static nb_status get_window(const nb_cfg_reader *r, nb_config *c)
         if (rc != NB_OK)
             return rc;
     }
-    if (!use || (!c->chunk && (w ? nb_json_is_null(w) : a->window_size == 0))) /* unused, whatever it says */
+    if (!use || (!c->chunk && !c->window_given && (w ? nb_json_is_null(w) : a->window_size == 0))) /* unused, whatever it says */
         return NB_OK;
-    rc = c->chunk ? NB_OK : nb_cfg_size(r, size, (int64_t)1 << 53, a->window_size, &c->sliding_window);
-    if (c->chunk)
-        c->sliding_window = c->chunk;
+    rc = c->chunk ? NB_OK : c->window_given ? NB_OK : nb_cfg_size(r, size, (int64_t)1 << 53, a->window_size, &c->sliding_window);
+    if (c->chunk || c->window_given)
+        c->sliding_window = c->chunk ? c->chunk : c->window_given;
     return rc != NB_OK ? rc : get_window_rule(r, c, types);
 }
 
@@ -303,7 +305,8 @@ nb_status nb_config_parse(const nb_json *root, nb_config *out, nb_err *err)
     else if ((rc = find_arch(&r, out)) == NB_OK && (rc = nb_cfg_block(&r, out)) == NB_OK && (rc = get_sizes(&r, out)) == NB_OK &&
              (rc = get_flags(&r, out)) == NB_OK && (rc = get_act(&r, out)) == NB_OK && (rc = nb_cfg_family(&r, out)) == NB_OK &&
              (rc = nb_cfg_rope_layers(&r, out, true)) == NB_OK && (rc = get_window(&r, out)) == NB_OK &&
-             (rc = nb_cfg_rope(&r, out)) == NB_OK && (rc = nb_cfg_rope_layers(&r, out, false)) == NB_OK)
+             (rc = nb_cfg_rope(&r, out)) == NB_OK && (rc = nb_cfg_rope_layers(&r, out, false)) == NB_OK &&
+             (!out->arch->layers || (rc = out->arch->layers(&r, out)) == NB_OK))
         rc = get_tokens(&r, out);
     if (rc == NB_OK) {
         const nb_json *t = nb_cfg_outer(&r, "dtype");

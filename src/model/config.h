@@ -20,7 +20,8 @@ typedef enum nb_rope_kind {
     NB_ROPE_LLAMA3,
     NB_ROPE_YARN,
     NB_ROPE_LONGROPE,
-    NB_ROPE_ALPHA /* dynamic with alpha: a larger theta at every length */
+    NB_ROPE_ALPHA,       /* dynamic with alpha: a larger theta at every length */
+    NB_ROPE_PROPORTIONAL /* the factor says how many of all pairs turn, by exponents of the whole head */
 } nb_rope_kind;
 
 typedef struct nb_rope {
@@ -67,6 +68,12 @@ typedef struct nb_mix_cfg {
     double parts[5], in_mult, out_mult;    /* of falcon_h1: z, x, B, C, dt                   */
 } nb_mix_cfg;
 
+/* Sizes of a layer's attention and MLP, where layers differ. value_dim: of values as projected; kv_dim: of cached keys and
+ * values. kv_from: the layer whose keys and values it reads. */
+typedef struct nb_dims {
+    size_t kv_heads, head_dim, value_dim, kv_dim, d_ff, kv_from;
+} nb_dims;
+
 typedef struct nb_config {
     const nb_arch *arch;
     const nb_names *names; /* never NULL */
@@ -89,8 +96,10 @@ typedef struct nb_config {
     double attn_scale, score_cap, logit_cap, clip_qkv; /* caps and clip 0: none */
     bool scale_by_layer;                               /* the softmax scale of layer l is divided by l + 1 */
     bool alibi, alibi_exact;                           /* exact: not rounded, in two components a head, outside the softmax scale */
+    size_t global_head_dim;                            /* of full layers, where theirs differ; 0: none */
     size_t rope_dim;                                   /* rotated components when no factor says it; 0: by the factor */
     size_t kv_dim;                                     /* components of a cached key or value: head_dim, more with alibi */
+    bool sinks_local;                                  /* sinks in windowed layers only */
     bool learned_pos;                                  /* positions are added to the embedding, from row pos_offset of their table on */
     size_t pos_offset;
     size_t embed_dim; /* of the embedding table and the head; d_model but for projections in and out */
@@ -103,6 +112,9 @@ typedef struct nb_config {
     nb_dtype dtype;                     /* as declared; NONE when absent */
     int64_t bos_id, eos_id[16], pad_id; /* -1: none */
     size_t n_eos;
+    size_t window_given;  /* under another key; 0: not */
+    const nb_dims *dims;  /* [n_layers]; NULL: all alike */
+    double value_mult;    /* of v; 1: none               */
     const uint8_t *mixer; /* [n_layers] nb_mixer; NULL: attention everywhere */
     nb_mix_cfg mix;
     bool gated_q;                                             /* q rows of a head are followed by its gate */
@@ -122,9 +134,14 @@ typedef struct nb_config {
  * unknown rope types and activations: NB_EUNSUPPORTED "cfg.unsupported". Caller clears with nb_config_clear. */
 nb_status nb_config_parse(const nb_json *root, nb_config *out, nb_err *err);
 void nb_config_clear(nb_config *c);
+static inline nb_dims nb_config_dims(const nb_config *c, size_t layer)
+{
+    return c->dims ? c->dims[layer] : (nb_dims){ c->n_kv_heads, c->head_dim, c->head_dim, c->kv_dim, c->d_ff, layer };
+}
 
-/* rope.c. r, the rotated components of a head (even, <= head_dim). */
+/* rope.c. r, the rotated components of a head (even, <= head_dim); of the local table. */
 size_t nb_rope_dims(const nb_config *c);
+size_t nb_rope_dims_local(const nb_config *c);
 /* Some kinds depend on the length of the sequence (dynamic, longrope). The key tells lengths apart: equal keys, equal tables;
  * 0 is the plain table, the only one of all other kinds. total: tokens of the sequence, prompt and answer. */
 size_t nb_rope_key(const nb_config *c, size_t total);

@@ -256,3 +256,43 @@ nb_status nb_cfg_nanochat(const nb_cfg_reader *r, nb_config *c)
         c->logit_cap = 15;
     return NB_OK;
 }
+
+/* ---- layers of two sizes -------------------------------------------------------------------------------------- */
+
+nb_status nb_cfg_mimo_window(const nb_cfg_reader *r, nb_config *c)
+{
+    static const char *const key[] = { "sliding_window_size", NULL };
+    const char *found;
+    nb_status rc = NB_OK;
+
+    if (nb_cfg_find(r, key, &found)) {
+        rc = nb_cfg_size(r, key, (int64_t)1 << 52, 0, &c->window_given);
+        c->window_given++;
+    }
+    return rc;
+}
+
+/* Sliding layers have twice the kv heads and a sink for each head; values are narrower than keys, and scaled. */
+nb_status nb_cfg_mimo(const nb_cfg_reader *r, nb_config *c)
+{
+    static const char *const value[] = { "v_head_dim", NULL };
+    const nb_json *by = nb_json_get(r->in, "attention_value_scale");
+    nb_dims *dims = nb_arena_calloc(c->mem, c->n_layers, sizeof *dims);
+    size_t v;
+    nb_status rc = nb_cfg_size(r, value, NB_CFG_MAX_DIM, 128, &v);
+
+    c->value_mult = by ? 1 : 0.707;
+    if (!dims)
+        return nb_enomem(r->err, "the layer kinds");
+    if (rc != NB_OK || (rc = nb_cfg_num(r, r->in, "attention_value_scale", 0, 1e30, false, &c->value_mult)) != NB_OK)
+        return rc;
+    if (v > c->head_dim || c->n_heads % (2 * c->n_kv_heads) != 0)
+        return nb_fail(r->err, NB_EFORMAT, "cfg.value", "",
+                       "\"v_head_dim\" %zu with head_dim %zu and %zu kv heads of %zu, expected no more than head_dim and half of a divisor",
+                       v, c->head_dim, c->n_kv_heads, c->n_heads);
+    for (size_t l = 0; l < c->n_layers; l++)
+        dims[l] = (nb_dims){ c->n_kv_heads << (c->windowed && c->windowed[l]), c->head_dim, v, c->head_dim, c->d_ff, l };
+    c->dims = dims;
+    c->sinks_local = true;
+    return NB_OK;
+}

@@ -324,7 +324,7 @@ nb_status nb_cfg_family(const nb_cfg_reader *r, nb_config *c)
     c->attn_scale = 1 / sqrt((double)c->head_dim);
     if (c->mla.on)
         c->attn_scale = 1 / sqrt((double)(c->mla.nope + c->mla.rope));
-    c->final_mult = c->attn_in = c->attn_out = c->gate_mult = c->down_mult = c->mix.in_mult = c->mix.out_mult = 1;
+    c->value_mult = c->final_mult = c->attn_in = c->attn_out = c->gate_mult = c->down_mult = c->mix.in_mult = c->mix.out_mult = 1;
     for (size_t i = 0; i < 3; i++)
         c->alpha[i] = c->beta[i] = 1;
     c->gated_q = (q & NB_Q_GATED_Q) != 0;

@@ -29,7 +29,7 @@ static nb_status get_rope_kind(const nb_cfg_reader *r, const nb_json *R, unsigne
         nb_rope_kind kind;
     } kinds[] = { { "default", NB_ROPE_DEFAULT }, { "linear", NB_ROPE_LINEAR }, { "dynamic", NB_ROPE_DYNAMIC },
                   { "llama3", NB_ROPE_LLAMA3 },   { "yarn", NB_ROPE_YARN },     { "longrope", NB_ROPE_LONGROPE },
-                  { "su", NB_ROPE_LONGROPE },     { "mrope", NB_ROPE_DEFAULT } };
+                  { "su", NB_ROPE_LONGROPE },     { "mrope", NB_ROPE_DEFAULT }, { "proportional", NB_ROPE_PROPORTIONAL } };
     const nb_json *type = nb_json_get(R, "rope_type");
 
     if (!type || nb_json_is_null(type))
@@ -46,16 +46,17 @@ static nb_status get_rope_kind(const nb_cfg_reader *r, const nb_json *R, unsigne
             return NB_OK;
         }
     }
-    return nb_cfg_unsupported(r, "rope_type", type, "default, linear, dynamic, llama3, yarn, longrope");
+    return nb_cfg_unsupported(r, "rope_type", type, "default, linear, dynamic, llama3, yarn, longrope, proportional");
 }
 
 /* Scaling keys of R; theta, partial and orig_context are known. */
 static nb_status get_rope_scaling(const nb_cfg_reader *r, nb_config *c, const nb_json *R, nb_rope *p)
 {
-    const bool need = p->kind != NB_ROPE_DEFAULT && p->kind != NB_ROPE_LONGROPE && p->kind != NB_ROPE_ALPHA;
+    const bool need =
+        p->kind != NB_ROPE_DEFAULT && p->kind != NB_ROPE_PROPORTIONAL && p->kind != NB_ROPE_LONGROPE && p->kind != NB_ROPE_ALPHA;
     nb_status rc;
 
-    p->factor = (double)c->context / (double)p->orig_context;
+    p->factor = p->kind == NB_ROPE_PROPORTIONAL ? 1 : (double)c->context / (double)p->orig_context;
     p->attention_factor = NAN;
     if ((rc = nb_cfg_num(r, R, "factor", 0, 1e30, false, &p->factor)) != NB_OK ||
         (rc = nb_cfg_num(r, R, "low_freq_factor", 0, 1e30, false, &p->low_freq_factor)) != NB_OK ||
@@ -113,6 +114,8 @@ static nb_status read_rope(const nb_cfg_reader *r, nb_config *c, const nb_json *
     if (c->mla.on) /* the rotated part has its own key */
         p->partial = 1;
     n = (size_t)((double)c->head_dim * p->partial);
+    if (p->kind == NB_ROPE_PROPORTIONAL)
+        n = c->global_head_dim ? c->global_head_dim : c->head_dim;
     if (n < 2 || n % 2 != 0)
         return nb_fail(r->err, NB_EFORMAT, "cfg.value", "", "the rotary size is %zu (head_dim %zu times %g), expected an even number", n,
                        c->head_dim, p->partial);
@@ -151,7 +154,8 @@ static nb_status get_local(const nb_cfg_reader *r, nb_config *c, const nb_json *
 
     if (rc == NB_OK && !by_type)
         rc = nb_cfg_num(r, r->in, "rope_local_base_freq", 0, 1e30, false, &p->theta);
-    if (rc == NB_OK && (p->kind == NB_ROPE_DYNAMIC || p->kind == NB_ROPE_LONGROPE || p->partial != c->rope.partial))
+    if (rc == NB_OK && (p->kind == NB_ROPE_DYNAMIC || p->kind == NB_ROPE_LONGROPE ||
+                        (p->partial != c->rope.partial && c->rope.kind != NB_ROPE_PROPORTIONAL)))
         rc = nb_cfg_unsupported(r, "rope_parameters", R, "dynamic and longrope, and other partial_rotary_factor, for full layers only");
     return rc;
 }

@@ -39,10 +39,11 @@ static nb_status alloc_acts(nb_xcpu *x, nb_err *err)
     k = k > c->moe.ff ? k : c->moe.ff;
     k = k > c->moe.shared_ff ? k : c->moe.shared_ff;
     for (int r = 0; r < NB_ROLE_COUNT; r++) {
-        size_t n = 0, in = 0;
-        if (x->m->plan.has_role[r])
-            nb_plan_linear_size(&x->m->plan, (nb_role)r, &n, &in);
-        k = k > in ? k : in;
+        size_t n, in;
+        for (size_t l = 0; x->m->plan.has_role[r] && l < (c->dims ? c->n_layers : 1); l++) {
+            nb_plan_linear_size_at(&x->m->plan, l, (nb_role)r, &n, &in);
+            k = k > in ? k : in;
+        }
     }
     x->n_acts = x->m->lazy ? 3 : x->m->n_acts;
     if (x->o.exact_fp32)
@@ -53,54 +54,106 @@ static nb_status alloc_acts(nb_xcpu *x, nb_err *err)
     return x->act_buf && x->tail ? NB_OK : nb_enomem(err, "quantized activations");
 }
 
+/* Layer l on its own place: after what is there, or, layer by layer, on the first. */
+static bool place_kv(nb_xcpu *x, size_t l, bool again)
+{
+    const nb_config *c = &x->m->cfg;
+    const nb_dims d = nb_config_dims(c, l);
+    nb_kv_place *p = &x->kv_of[l];
+    size_t bytes;
+
+    p->head = d.kv_dim * NB_PAGE * (nb_dtype_info(x->o.kv_dtype)->bits / 8);
+    p->v_off = c->mla.on ? 0 : d.kv_heads * p->head; /* a latent is key and value */
+    p->page = p->v_off + d.kv_heads * p->head;
+    p->own = true;
+    if (!nb_mul_size(p->page, x->o.n_pages, &bytes))
+        return false;
+    p->base = again ? 0 : x->kv_bytes;
+    if (!again)
+        return nb_add_size(x->kv_bytes, bytes, &x->kv_bytes);
+    x->kv_bytes = bytes > x->kv_bytes ? bytes : x->kv_bytes;
+    return true;
+}
+
+/* Layers whose keys others read keep a place of their own, even where the rest shares one. */
 static nb_status alloc_kv(nb_xcpu *x, nb_err *err)
 {
     const nb_config *c = &x->m->cfg;
-    const size_t es = nb_dtype_info(x->o.kv_dtype)->bits / 8;
+    bool ok = true;
 
-    size_t n = 0;
-
-    x->kv_index = nb_calloc(c->n_layers, sizeof *x->kv_index);
-    if (!x->kv_index)
+    x->kv_of = nb_calloc(c->n_layers, sizeof *x->kv_of);
+    if (!x->kv_of)
         return nb_enomem(err, "the KV cache");
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t l = 0; l < c->n_layers && ok; l++) {
+            bool read = false;
+            for (size_t n = l + 1; c->dims && n < c->n_layers; n++)
+                read = read || c->dims[n].kv_from == l;
+            if (nb_plan_has_kv(&x->m->plan, l) && nb_config_dims(c, l).kv_from == l && (x->o.kv_layers && !read) == (pass == 0))
+                ok = place_kv(x, l, pass == 0);
+        }
     for (size_t l = 0; l < c->n_layers; l++)
-        if (nb_plan_has_kv(&x->m->plan, l))
-            x->kv_index[l] = x->o.kv_layers ? n++ % x->o.kv_layers : n++;
-    x->kv_layers = x->o.kv_layers && x->o.kv_layers < n ? x->o.kv_layers : n;
-    x->head_bytes = c->kv_dim * NB_PAGE * es;
-    x->v_off = c->mla.on ? 0 : c->n_kv_heads * x->head_bytes; /* a latent is key and value */
-    x->page_stride = x->v_off + c->n_kv_heads * x->head_bytes;
-    if (!nb_mul_size(x->page_stride, x->o.n_pages, &x->layer_stride) || !nb_mul_size(x->layer_stride, x->kv_layers, &x->kv_bytes))
+        if (nb_config_dims(c, l).kv_from != l) {
+            x->kv_of[l] = x->kv_of[nb_config_dims(c, l).kv_from];
+            x->kv_of[l].own = false;
+        }
+    if (!ok)
         return nb_fail(err, NB_EARG, "exec.size", "", "a cache of %zu pages is too large", x->o.n_pages);
     x->kv = nb_huge_alloc(x->kv_bytes ? x->kv_bytes : 1);
     return x->kv ? NB_OK : nb_enomem(err, "the KV cache");
 }
 
+/* What attention tasks need at most. */
+typedef struct attn_sizes {
+    size_t scratch, part, heads;
+} attn_sizes;
+
+static attn_sizes largest(const nb_config *c)
+{
+    attn_sizes s = { 0, 0, 0 };
+
+    for (size_t l = 0; l < c->n_layers; l++) {
+        const nb_dims d = nb_config_dims(c, l);
+        const size_t r = c->n_heads / d.kv_heads, m = r < NB_QUERY_ROWS ? NB_QUERY_ROWS / r : 1;
+        const size_t one = nb_attn_scratch(m, r, d.kv_dim), part = nb_attn_partial(NB_SPLIT_ROWS * r, d.kv_dim);
+        s.scratch = one > s.scratch ? one : s.scratch;
+        s.part = part > s.part ? part : s.part;
+        s.heads = d.kv_heads > s.heads ? d.kv_heads : s.heads;
+        if (!c->dims)
+            break;
+    }
+    return s;
+}
+
 static nb_status alloc_attn(nb_xcpu *x, nb_err *err)
 {
-    const nb_config *c = &x->m->cfg;
-    const size_t r = c->n_heads / c->n_kv_heads, m = r < NB_QUERY_ROWS ? NB_QUERY_ROWS / r : 1;
-    const size_t one = nb_attn_partial(NB_SPLIT_ROWS * r, c->kv_dim);
+    const attn_sizes s = largest(&x->m->cfg);
     size_t tiles = x->o.n_pages / (NB_ATT_TILE / NB_PAGE) + 4 * (size_t)x->threads;
 
-    x->scratch_floats = (nb_attn_scratch(m, r, c->kv_dim) + 15) / 16 * 16;
+    x->scratch_floats = (s.scratch + 15) / 16 * 16;
     x->scratch = nb_alloc_aligned(64, (size_t)x->threads * x->scratch_floats * sizeof(float));
-    if (tiles * c->n_kv_heads * one > (size_t)16 << 20) /* longer pasts run unsplit: the same bits */
-        tiles = ((size_t)16 << 20) / (c->n_kv_heads * one);
-    x->part_floats = x->threads > 1 ? tiles * c->n_kv_heads * one : 0;
+    if (tiles * s.heads * s.part > (size_t)16 << 20) /* longer pasts run unsplit: the same bits */
+        tiles = ((size_t)16 << 20) / (s.heads * s.part);
+    x->part_floats = x->threads > 1 ? tiles * s.heads * s.part : 0;
     x->part = nb_alloc_aligned(64, x->part_floats * sizeof(float) + 64);
     x->blocks = nb_alloc_array(x->o.max_m, sizeof *x->blocks);
     x->spans = nb_alloc_array(x->o.max_m, sizeof *x->spans);
     return x->scratch && x->part && x->blocks && x->spans ? NB_OK : nb_enomem(err, "attention scratch");
 }
 
+static bool has_local(const nb_xcpu *x)
+{
+    return x->m->cfg.arch->rope == NB_LAYERS_LOCAL;
+}
+
 static nb_status alloc_rope(nb_xcpu *x, nb_err *err)
 {
     const size_t m = x->o.max_m;
 
-    x->half = nb_rope_dims(&x->m->cfg) / 2;
-    x->own_cs = nb_alloc_array(m * x->half, sizeof *x->own_cs);
-    x->own_sn = nb_alloc_array(m * x->half, sizeof *x->own_sn);
+    x->half[NB_ROPE_MAIN] = nb_rope_dims(&x->m->cfg) / 2;
+    x->half[NB_ROPE_LOCAL] = has_local(x) ? nb_rope_dims_local(&x->m->cfg) / 2 : 0;
+    x->own_cs = nb_alloc_array(m * x->half[NB_ROPE_MAIN], sizeof *x->own_cs);
+    x->own_sn = nb_alloc_array(m * x->half[NB_ROPE_MAIN], sizeof *x->own_sn);
     for (int w = 0; w < 2; w++) {
         x->row_cs[w] = nb_alloc_array(m, sizeof *x->row_cs[w]);
         x->row_sn[w] = nb_alloc_array(m, sizeof *x->row_sn[w]);
@@ -108,11 +161,6 @@ static nb_status alloc_rope(nb_xcpu *x, nb_err *err)
             return nb_enomem(err, "rope tables");
     }
     return x->own_cs && x->own_sn ? NB_OK : nb_enomem(err, "rope tables");
-}
-
-static bool has_local(const nb_xcpu *x)
-{
-    return x->m->cfg.arch->rope == NB_LAYERS_LOCAL;
 }
 
 static nb_status alloc_moe(nb_xcpu *x, nb_err *err)
@@ -144,7 +192,7 @@ static void cpu_close(nb_exec *base)
     nb_free(x->state_off);
     nb_free_aligned(x->mix);
     nb_free(x->spans);
-    nb_free(x->kv_index);
+    nb_free(x->kv_of);
     nb_free_aligned(x->tail);
     nb_free_aligned(x->scratch);
     nb_free_aligned(x->part);
@@ -169,23 +217,25 @@ static uint64_t cpu_bytes(const nb_exec *base)
     const nb_xcpu *x = (const nb_xcpu *)base;
     return (uint64_t)x->slots_bytes + x->n_acts * x->act_bytes + x->kv_bytes + x->states_bytes + x->part_floats * sizeof(float) +
            (uint64_t)x->threads * x->scratch_floats * sizeof(float) +
-           2 * ((1 + has_local(x)) * x->rope_cap + x->o.max_m) * x->half * sizeof(float);
+           2 * ((x->half[0] + x->half[1]) * x->rope_cap + x->o.max_m * x->half[0]) * sizeof(float);
 }
 
 static void cpu_copy_page(nb_exec *base, uint32_t to, uint32_t from)
 {
     nb_xcpu *x = (nb_xcpu *)base;
 
-    for (size_t l = 0; l < x->kv_layers; l++)
-        memcpy(x->kv + l * x->layer_stride + to * x->page_stride, x->kv + l * x->layer_stride + from * x->page_stride, x->page_stride);
+    for (size_t l = 0; l < x->m->cfg.n_layers; l++)
+        if (x->kv_of[l].own && to != from)
+            memcpy(x->kv + x->kv_of[l].base + to * x->kv_of[l].page, x->kv + x->kv_of[l].base + from * x->kv_of[l].page, x->kv_of[l].page);
 }
 
 static void cpu_fill_page(nb_exec *base, uint32_t page, uint8_t byte)
 {
     nb_xcpu *x = (nb_xcpu *)base;
 
-    for (size_t l = 0; l < x->kv_layers; l++)
-        memset(x->kv + l * x->layer_stride + page * x->page_stride, byte, x->page_stride);
+    for (size_t l = 0; l < x->m->cfg.n_layers; l++)
+        if (x->kv_of[l].own)
+            memset(x->kv + x->kv_of[l].base + page * x->kv_of[l].page, byte, x->kv_of[l].page);
 }
 
 static void cpu_set_tap(nb_exec *base, nb_tap_fn *fn, void *user)
@@ -229,20 +279,20 @@ static nb_status check_batch(const nb_xcpu *x, const nb_batch *b, nb_err *err)
 /* Grow one plain table to cap positions. */
 static bool grow_rope(nb_xcpu *x, nb_layer_rope w, size_t cap)
 {
-    const size_t have = x->rope_cap, more = cap - have;
-    float *cs = nb_realloc(x->cs[w], cap * x->half * sizeof *cs), *sn;
+    const size_t have = x->rope_cap, more = cap - have, half = x->half[w];
+    float *cs = nb_realloc(x->cs[w], cap * half * sizeof *cs), *sn;
 
     if (!cs)
         return false;
     x->cs[w] = cs;
-    sn = nb_realloc(x->sn[w], cap * x->half * sizeof *sn);
+    sn = nb_realloc(x->sn[w], cap * half * sizeof *sn);
     if (!sn)
         return false;
     x->sn[w] = sn;
     if (w == NB_ROPE_MAIN)
-        nb_rope_table(&x->m->cfg, 0, have, more, cs + have * x->half, sn + have * x->half);
+        nb_rope_table(&x->m->cfg, 0, have, more, cs + have * half, sn + have * half);
     else
-        nb_rope_table_local(&x->m->cfg, have, more, cs + have * x->half, sn + have * x->half);
+        nb_rope_table_local(&x->m->cfg, have, more, cs + have * half, sn + have * half);
     return true;
 }
 
@@ -289,23 +339,33 @@ static nb_status prepare_rope(nb_xcpu *x, nb_err *err)
         if (i == 0 || b->seq[row] != b->seq[row - 1])
             key = nb_rope_key(&x->m->cfg, total_of(b, row));
         for (int w = 0; w < 1 + has_local(x); w++) {
-            x->row_cs[w][i] = x->cs[w] + pos * x->half;
-            x->row_sn[w][i] = x->sn[w] + pos * x->half;
+            x->row_cs[w][i] = x->cs[w] + pos * x->half[w];
+            x->row_sn[w][i] = x->sn[w] + pos * x->half[w];
         }
         if (key) {
-            nb_rope_table(&x->m->cfg, key, pos, 1, x->own_cs + i * x->half, x->own_sn + i * x->half);
-            x->row_cs[NB_ROPE_MAIN][i] = x->own_cs + i * x->half;
-            x->row_sn[NB_ROPE_MAIN][i] = x->own_sn + i * x->half;
+            nb_rope_table(&x->m->cfg, key, pos, 1, x->own_cs + i * x->half[NB_ROPE_MAIN], x->own_sn + i * x->half[NB_ROPE_MAIN]);
+            x->row_cs[NB_ROPE_MAIN][i] = x->own_cs + i * x->half[NB_ROPE_MAIN];
+            x->row_sn[NB_ROPE_MAIN][i] = x->own_sn + i * x->half[NB_ROPE_MAIN];
         }
     }
     return rc;
+}
+
+/* Tokens of a block: those of the layer with the most query heads for a key. */
+static size_t most_rows(const nb_config *c)
+{
+    size_t r = c->n_heads / c->n_kv_heads;
+
+    for (size_t l = 0; c->dims && l < c->n_layers; l++)
+        r = c->n_heads / c->dims[l].kv_heads > r ? c->n_heads / c->dims[l].kv_heads : r;
+    return r < NB_QUERY_ROWS ? NB_QUERY_ROWS / r : 1;
 }
 
 /* Runs of one sequence, cut into blocks of query rows. */
 static void prepare_blocks(nb_xcpu *x)
 {
     const nb_batch *b = x->b;
-    const size_t r = x->m->cfg.n_heads / x->m->cfg.n_kv_heads, most = r < NB_QUERY_ROWS ? NB_QUERY_ROWS / r : 1;
+    const size_t most = most_rows(&x->m->cfg);
 
     x->n_spans = 0;
     for (size_t i = 0; i < x->rows; i++) {

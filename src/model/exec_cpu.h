@@ -37,6 +37,12 @@ typedef struct nb_block {
     size_t item0; /* tiles of all blocks before this one (split attention) */
 } nb_block;
 
+/* Where a layer's keys and values lie: pages from base on, in a page K of every head, then V (MLA: V only). */
+typedef struct nb_kv_place {
+    size_t base, page, head, v_off;
+    bool own; /* the layer writes them, and no earlier one shares the place */
+} nb_kv_place;
+
 typedef struct nb_xcpu {
     nb_exec base; /* first: an nb_exec is one of these */
     nb_model *m;
@@ -54,10 +60,10 @@ typedef struct nb_xcpu {
     float *tail; /* [max_m][64] last strip of logits */
 
     unsigned char *kv;
-    size_t kv_bytes, kv_layers, layer_stride, page_stride, head_bytes, v_off;
-    size_t *kv_index; /* [n_layers] of those that cache, or 0 */
+    size_t kv_bytes;
+    nb_kv_place *kv_of; /* [n_layers] */
 
-    size_t half;          /* rotated pairs */
+    size_t half[2];       /* rotated pairs, by nb_layer_rope */
     float *cs[2], *sn[2]; /* by nb_layer_rope: [rope_cap][half] positions from 0, plain tables; LOCAL only where layers use it */
     size_t rope_cap;
     float *own_cs, *own_sn;               /* [max_m][half] rows whose sequence needs another table */

@@ -33,9 +33,9 @@ void nb_xcpu_latent(nb_xcpu *x, const nb_item *it, size_t r)
         q[i] *= by;
     if (nb_rope_layer(c, it->l) == NB_ROPE_OFF)
         return;
-    rotate(z + m->kv_rank, cs, sn, 2 * x->half);
+    rotate(z + m->kv_rank, cs, sn, 2 * x->half[NB_ROPE_MAIN]);
     for (size_t h = 0; h < c->n_heads; h++)
-        rotate(q + h * (m->nope + m->rope) + m->nope, cs, sn, 2 * x->half);
+        rotate(q + h * (m->nope + m->rope) + m->nope, cs, sn, 2 * x->half[NB_ROPE_MAIN]);
 }
 
 /* q and k as attention wants them; v is k, of which only the latent's part of a sum is read. */

@@ -182,24 +182,27 @@ typedef struct attn_job {
 static nb_attn attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, size_t head)
 {
     const nb_config *c = &x->m->cfg;
-    const size_t r = c->n_heads / c->n_kv_heads;
-    nb_attn t = { .m = b->m, .r = r, .d = c->kv_dim, .pos = b->pos, .softcap = (float)c->score_cap };
+    const nb_dims d = nb_config_dims(c, layer);
+    const size_t r = c->n_heads / d.kv_heads;
+    nb_attn t = { .m = b->m, .r = r, .d = d.kv_dim, .pos = b->pos, .softcap = (float)c->score_cap };
     const nb_plan *p = &x->m->plan;
     const nb_slot out = p->att_in == NB_SLOT_QKV ? NB_SLOT_ATT : NB_SLOT_WIDE;
 
     t.scale = (float)(c->scale_by_layer ? c->attn_scale / (double)(layer + 1) : c->attn_scale);
-    t.q = at(x, p->att_in, b->row) + p->att.off[0] + head * p->att.step[0];
+    const nb_heads heads = nb_plan_att(p, layer);
+
+    t.q = at(x, p->att_in, b->row) + heads.off[0] + head * heads.step[0];
     t.ldq = p->slot_width[p->att_in];
-    t.o = at(x, out, b->row) + head * r * c->kv_dim;
+    t.o = at(x, out, b->row) + head * r * d.kv_dim;
     t.ldo = p->slot_width[out];
     t.window = c->windowed && c->windowed[layer] ? c->sliding_window : 0;
     t.chunk = t.window ? c->chunk : 0;
     t.sinks = x->m->layers[layer].vec[NB_VEC_SINKS];
     t.sinks = t.sinks ? t.sinks + head * r : NULL;
     t.pages = b->seq->pages;
-    t.v = nb_xcpu_kv(x, layer, head) + x->v_off;
-    t.k = c->mla.on ? NULL : t.v - x->v_off;
-    t.page_stride = x->page_stride;
+    t.v = nb_xcpu_kv(x, layer, head) + x->kv_of[layer].v_off;
+    t.k = c->mla.on ? NULL : t.v - x->kv_of[layer].v_off;
+    t.page_stride = x->kv_of[layer].page;
     t.kv_dtype = x->o.kv_dtype;
     return t;
 }
@@ -207,7 +210,7 @@ static nb_attn attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, size
 static void run_attn(void *ctx, size_t begin, size_t end, int thread)
 {
     const attn_job *j = ctx;
-    const size_t heads = j->x->m->cfg.n_kv_heads;
+    const size_t heads = nb_config_dims(&j->x->m->cfg, j->layer).kv_heads;
 
     for (size_t i = begin; i < end; i++) {
         const nb_attn t = attn_task(j->x, j->layer, &j->x->blocks[i / heads], i % heads);
@@ -221,23 +224,23 @@ static size_t tiles_of(const nb_block *b)
 }
 
 /* Floats of one partial result, the same for every block. */
-static size_t part_size(const nb_xcpu *x)
+static size_t part_size(const nb_xcpu *x, size_t layer)
 {
-    const nb_config *c = &x->m->cfg;
+    const nb_dims d = nb_config_dims(&x->m->cfg, layer);
 
-    return nb_attn_partial(NB_SPLIT_ROWS * (c->n_heads / c->n_kv_heads), c->kv_dim);
+    return nb_attn_partial(NB_SPLIT_ROWS * (x->m->cfg.n_heads / d.kv_heads), d.kv_dim);
 }
 
 /* Partial results of a block and head lie together; a tile's size follows from the block's own rows. */
-static float *part_of(const nb_xcpu *x, const nb_block *b, size_t head)
+static float *part_of(const nb_xcpu *x, size_t layer, const nb_block *b, size_t head)
 {
-    return x->part + (b->item0 * x->m->cfg.n_kv_heads + head * tiles_of(b)) * part_size(x);
+    return x->part + (b->item0 * nb_config_dims(&x->m->cfg, layer).kv_heads + head * tiles_of(b)) * part_size(x, layer);
 }
 
 static void run_parts(void *ctx, size_t begin, size_t end, int thread)
 {
     const attn_job *j = ctx;
-    const size_t heads = j->x->m->cfg.n_kv_heads;
+    const size_t heads = nb_config_dims(&j->x->m->cfg, j->layer).kv_heads;
 
     for (size_t i = begin; i < end; i++) {
         const size_t head = i % heads;
@@ -246,7 +249,7 @@ static void run_parts(void *ctx, size_t begin, size_t end, int thread)
             tile -= tiles_of(&j->x->blocks[b++]);
         const nb_block *blk = &j->x->blocks[b];
         const nb_attn t = attn_task(j->x, j->layer, blk, head);
-        j->x->kern->attn_part(&t, tile, tile + 1, part_of(j->x, blk, head) + tile * nb_attn_partial(t.m * t.r, t.d),
+        j->x->kern->attn_part(&t, tile, tile + 1, part_of(j->x, j->layer, blk, head) + tile * nb_attn_partial(t.m * t.r, t.d),
                               j->x->scratch + (size_t)thread * j->x->scratch_floats);
     }
 }
@@ -254,13 +257,13 @@ static void run_parts(void *ctx, size_t begin, size_t end, int thread)
 static void run_merge(void *ctx, size_t begin, size_t end, int thread)
 {
     const attn_job *j = ctx;
-    const size_t heads = j->x->m->cfg.n_kv_heads;
+    const size_t heads = nb_config_dims(&j->x->m->cfg, j->layer).kv_heads;
 
     (void)thread;
     for (size_t i = begin; i < end; i++) {
         const nb_block *b = &j->x->blocks[i / heads];
         const nb_attn t = attn_task(j->x, j->layer, b, i % heads);
-        j->x->kern->attn_merge(&t, tiles_of(b), part_of(j->x, b, i % heads));
+        j->x->kern->attn_merge(&t, tiles_of(b), part_of(j->x, j->layer, b, i % heads));
     }
 }
 
@@ -268,7 +271,7 @@ static void run_merge(void *ctx, size_t begin, size_t end, int thread)
 static bool wants_split(nb_xcpu *x, size_t layer, size_t *tiles)
 {
     const nb_config *c = &x->m->cfg;
-    const size_t tasks = x->n_blocks * c->n_kv_heads;
+    const size_t heads = nb_config_dims(c, layer).kv_heads, tasks = x->n_blocks * heads;
 
     *tiles = 0;
     if (x->threads == 1 || tasks >= 4 * (size_t)x->threads || (c->windowed && c->windowed[layer]))
@@ -279,24 +282,26 @@ static bool wants_split(nb_xcpu *x, size_t layer, size_t *tiles)
         x->blocks[i].item0 = *tiles;
         *tiles += tiles_of(&x->blocks[i]);
     }
-    return *tiles > x->n_blocks && *tiles * c->n_kv_heads * part_size(x) <= x->part_floats;
+    return *tiles > x->n_blocks && *tiles * heads * part_size(x, layer) <= x->part_floats;
 }
 
 static void op_attn(nb_xcpu *x, size_t l)
 {
     const nb_config *c = &x->m->cfg;
     attn_job j = { .x = x, .layer = l };
-    const size_t tasks = x->n_blocks * c->n_kv_heads;
+    const nb_dims d = nb_config_dims(c, l);
+    const size_t tasks = x->n_blocks * d.kv_heads;
 
-    push(x, nb_xcpu_put_kv, l, NULL, NULL);
+    if (d.kv_from == l)
+        push(x, nb_xcpu_put_kv, l, NULL, NULL);
     nb_xcpu_flush(x);
     if (wants_split(x, l, &j.tiles)) {
-        nb_parallel_for(x->o.pool, j.tiles * c->n_kv_heads, 1, run_parts, &j);
+        nb_parallel_for(x->o.pool, j.tiles * d.kv_heads, 1, run_parts, &j);
         nb_parallel_for(x->o.pool, tasks, 1, run_merge, &j);
     } else {
         size_t macs = 0;
         for (size_t i = 0; i < x->n_blocks && macs < NB_INLINE_MACS; i++)
-            macs += x->blocks[i].m * (x->blocks[i].pos + x->blocks[i].m) * c->n_heads * c->kv_dim;
+            macs += x->blocks[i].m * (x->blocks[i].pos + x->blocks[i].m) * c->n_heads * d.kv_dim;
         nb_parallel_for(macs < NB_INLINE_MACS ? NULL : x->o.pool, tasks, 1, run_attn, &j);
     }
 }

@@ -61,10 +61,9 @@ void nb_xcpu_embed_norm(nb_xcpu *x, size_t r)
 }
 
 /* n heads from v on, or all of them as one row. */
-static void qk_norm(const nb_xcpu *x, float *v, size_t n, const float *w, const float *b)
+static void qk_norm(const nb_xcpu *x, float *v, size_t n, size_t d, const float *w, const float *b)
 {
     const nb_config *c = &x->m->cfg;
-    const size_t d = c->head_dim;
     const float eps = (float)c->norm_eps;
 
     if (c->qk == NB_QK_FULL) {
@@ -85,30 +84,35 @@ static void qk_norm(const nb_xcpu *x, float *v, size_t n, const float *w, const 
 static void op_qknorm(nb_xcpu *x, const nb_item *it, size_t r)
 {
     const nb_config *c = &x->m->cfg;
+    const nb_dims d = nb_config_dims(c, it->l);
+    const nb_heads p = nb_plan_qkv(&x->m->plan, it->l);
     float *const *vec = it->layer->vec;
     float *qkv = at(x, NB_SLOT_QKV, r); /* q and k apart, their heads close together */
 
     if (c->qk == NB_QK_AFTER_0 && nb_rope_layer(c, it->l) == NB_ROPE_OFF)
         return;
-    qk_norm(x, qkv + x->m->plan.qkv.off[0], c->n_heads, vec[NB_VEC_QN], vec[NB_VEC_QN_BIAS]);
-    qk_norm(x, qkv + x->m->plan.qkv.off[1], c->n_kv_heads, vec[NB_VEC_KN], vec[NB_VEC_KN_BIAS]);
+    qk_norm(x, qkv + p.off[0], c->n_heads, d.head_dim, vec[NB_VEC_QN], vec[NB_VEC_QN_BIAS]);
+    if (d.kv_from == it->l)
+        qk_norm(x, qkv + p.off[1], d.kv_heads, d.head_dim, vec[NB_VEC_KN], vec[NB_VEC_KN_BIAS]);
 }
 
 static void op_rope(nb_xcpu *x, const nb_item *it, size_t r)
 {
     const nb_config *c = &x->m->cfg;
-    const nb_heads *p = &x->m->plan.qkv;
-    const size_t share = c->n_heads / c->n_kv_heads;
+    const nb_heads p = nb_plan_qkv(&x->m->plan, it->l);
+    const nb_dims d = nb_config_dims(c, it->l);
+    const size_t share = c->n_heads / d.kv_heads;
     const nb_layer_rope which = nb_rope_layer(c, it->l);
     void (*rotate)(float *, const float *, const float *, size_t) = c->rope_pairs ? x->kern->rope_pair : x->kern->rope_half;
     float *qkv = at(x, NB_SLOT_QKV, r);
 
     if (which == NB_ROPE_OFF)
         return;
-    for (size_t h = 0; h < c->n_kv_heads; h++) {
+    for (size_t h = 0; h < d.kv_heads; h++) {
         for (size_t j = 0; j < share; j++)
-            rotate(qkv + p->off[0] + h * p->step[0] + j * c->head_dim, x->row_cs[which][r], x->row_sn[which][r], 2 * x->half);
-        rotate(qkv + p->off[1] + h * p->step[1], x->row_cs[which][r], x->row_sn[which][r], 2 * x->half);
+            rotate(qkv + p.off[0] + h * p.step[0] + j * d.head_dim, x->row_cs[which][r], x->row_sn[which][r], 2 * x->half[which]);
+        if (d.kv_from == it->l)
+            rotate(qkv + p.off[1] + h * p.step[1], x->row_cs[which][r], x->row_sn[which][r], 2 * x->half[which]);
     }
 }
 
@@ -180,28 +184,49 @@ static void op_pack(nb_xcpu *x, const nb_item *it, size_t r)
 {
     const nb_config *c = &x->m->cfg;
 
+    const nb_dims d = nb_config_dims(c, it->l);
+
     for (size_t h = 0; h < c->n_heads; h++)
-        memcpy(at(x, it->op->out, r) + h * c->head_dim, at(x, it->op->in, r) + h * c->kv_dim, c->head_dim * sizeof(float));
+        memcpy(at(x, it->op->out, r) + h * d.value_dim, at(x, it->op->in, r) + h * d.kv_dim, d.value_dim * sizeof(float));
 }
 
 unsigned char *nb_xcpu_kv(const nb_xcpu *x, size_t layer, size_t head)
 {
-    return x->kv + x->kv_index[layer] * x->layer_stride + head * x->head_bytes;
+    return x->kv + x->kv_of[layer].base + head * x->kv_of[layer].head;
 }
 
 void nb_xcpu_put_kv(nb_xcpu *x, const nb_item *it, size_t r)
 {
     const nb_config *c = &x->m->cfg;
-    const nb_plan *p = &x->m->plan;
+    const nb_dims d = nb_config_dims(c, it->l);
+    const nb_heads p = nb_plan_att(&x->m->plan, it->l);
     const nb_batch *b = x->b;
     const size_t pos = b->pos[x->row0 + r];
     const size_t page = b->seqs[b->seq[x->row0 + r]].pages[pos / NB_PAGE];
-    const float *in = at(x, p->att_in, r);
+    const float *in = at(x, x->m->plan.att_in, r);
 
-    for (size_t h = 0; h < c->n_kv_heads; h++) {
-        unsigned char *to = nb_xcpu_kv(x, it->l, h) + page * x->page_stride;
-        x->kern->kv_put(c->mla.on ? NULL : to, to + x->v_off, x->o.kv_dtype, pos % NB_PAGE, c->kv_dim,
-                        in + p->att.off[1] + h * p->att.step[1], in + p->att.off[2] + h * p->att.step[2]);
+    for (size_t h = 0; h < d.kv_heads; h++) {
+        unsigned char *to = nb_xcpu_kv(x, it->l, h) + page * x->kv_of[it->l].page;
+        x->kern->kv_put(c->mla.on ? NULL : to, to + x->kv_of[it->l].v_off, x->o.kv_dtype, pos % NB_PAGE, d.kv_dim,
+                        in + p.off[1] + h * p.step[1], in + p.off[2] + h * p.step[2]);
+    }
+}
+
+/* Values are cached as long as keys, zeros behind. */
+static void op_widen(nb_xcpu *x, const nb_item *it, size_t r)
+{
+    const nb_config *c = &x->m->cfg;
+    const nb_dims d = nb_config_dims(c, it->l);
+    const nb_heads p = nb_plan_qkv(&x->m->plan, it->l);
+    const float *in = at(x, it->op->in, r);
+    float *out = at(x, it->op->out, r);
+
+    memcpy(out, in, p.off[2] * sizeof *out);
+    for (size_t h = 0; h < d.kv_heads; h++) {
+        float *v = out + p.off[2] + h * d.kv_dim;
+        memset(v, 0, d.kv_dim * sizeof *v);
+        for (size_t i = 0; i < d.value_dim; i++)
+            v[i] = in[p.off[2] + h * d.value_dim + i] * (float)c->value_mult;
     }
 }
 
@@ -229,13 +254,13 @@ void nb_xcpu_act_mul(const nb_xcpu *x, float *y, const float *gate, const float 
 
 static void op_act_mul(nb_xcpu *x, const nb_item *it, size_t r)
 {
+    const size_t n = nb_config_dims(&x->m->cfg, it->l).d_ff;
     const double mult = x->m->cfg.gate_mult;
     float *gate = at(x, NB_SLOT_GU, r);
 
-    (void)it;
-    for (size_t i = 0; mult != 1 && i < x->m->cfg.d_ff; i++)
+    for (size_t i = 0; mult != 1 && i < n; i++)
         gate[i] *= (float)mult;
-    nb_xcpu_act_mul(x, at(x, NB_SLOT_ACT, r), gate, gate + x->m->plan.up_off, x->m->cfg.d_ff);
+    nb_xcpu_act_mul(x, at(x, NB_SLOT_ACT, r), gate, gate + nb_plan_up_off(&x->m->plan, it->l), n);
 }
 
 static double softplus(double v)
@@ -351,6 +376,7 @@ nb_row_fn *const nb_xcpu_rows[NB_OP_COUNT] = {
     [NB_OP_CLIP] = op_clip,
     [NB_OP_ROPE] = op_rope,
     [NB_OP_ALIBI] = op_alibi,
+    [NB_OP_WIDEN] = op_widen,
     [NB_OP_PACK] = op_pack,
     [NB_OP_ACT_MUL] = op_act_mul,
     [NB_OP_ACT] = op_act,

@@ -76,7 +76,7 @@ static void expect_linear(look *k, size_t layer, nb_role role)
     expect(k, full, strlen(full), any_leaf(k, full + strlen(k->layer)));
     snprintf(name, sizeof name, "%s.weight", full);
     t = nb_store_find(k->s, name);
-    nb_plan_linear_size(k->p, role, &n, &in);
+    nb_plan_linear_size_at(k->p, layer, role, &n, &in);
     if (t && t->rank == 2 && (k->p->cfg->transposed ? t->shape[0] != in || t->shape[1] != n : t->shape[0] != n || t->shape[1] != in)) {
         k->far++;
         note(k->odd, sizeof k->odd, full + strlen(k->layer), strlen(full) - strlen(k->layer));

@@ -62,6 +62,8 @@ static bool reads(const nb_op *op, nb_vec vec)
 
 bool nb_plan_has_vec(const nb_plan *p, size_t layer, nb_vec vec)
 {
+    if (vec == NB_VEC_SINKS && p->cfg->sinks_local && !(p->cfg->windowed && p->cfg->windowed[layer]))
+        return false;
     for (size_t i = 0; i < p->n_ops && nb_plan_vec_size(p, vec) > 0; i++)
         if (reads(&p->ops[i], vec) && nb_plan_runs(p, &p->ops[i], layer))
             return true;
@@ -82,6 +84,64 @@ bool nb_plan_has_kv(const nb_plan *p, size_t layer)
 }
 
 /* ---- sizes ---------------------------------------------------------------------------------------------------- */
+
+void nb_plan_linear_size_at(const nb_plan *p, size_t layer, nb_role role, size_t *n, size_t *k)
+{
+    const nb_config *c = p->cfg;
+    const nb_dims d = nb_config_dims(c, layer);
+
+    nb_plan_linear_size(p, role, n, k);
+    if (!c->dims)
+        return;
+    if (role == NB_ROLE_Q)
+        *n = c->n_heads * d.head_dim;
+    else if (role == NB_ROLE_K || role == NB_ROLE_V)
+        *n = d.kv_heads * (role == NB_ROLE_K ? d.head_dim : d.value_dim);
+    else if (role == NB_ROLE_O)
+        *k = c->n_heads * d.value_dim;
+    else if (role == NB_ROLE_GATE || role == NB_ROLE_UP)
+        *n = d.d_ff;
+    else if (role == NB_ROLE_DOWN)
+        *k = d.d_ff;
+}
+
+size_t nb_plan_vec_size_at(const nb_plan *p, size_t layer, nb_vec vec)
+{
+    const size_t n = nb_plan_vec_size(p, vec);
+
+    return n > 0 && p->cfg->dims && (vec == NB_VEC_QN || vec == NB_VEC_KN) ? nb_config_dims(p->cfg, layer).head_dim : n;
+}
+
+/* Parts of a layer that differs from the others; all of them are padded. */
+static nb_heads heads_at(const nb_plan *p, size_t layer)
+{
+    const nb_dims d = nb_config_dims(p->cfg, layer);
+    const size_t q = PAD64(p->cfg->n_heads * d.head_dim), k = PAD64(d.kv_heads * d.head_dim);
+
+    return (nb_heads){ { 0, q, q + k }, { p->cfg->n_heads / d.kv_heads * d.head_dim, d.head_dim, d.value_dim } };
+}
+
+nb_heads nb_plan_qkv(const nb_plan *p, size_t layer)
+{
+    return p->cfg->dims ? heads_at(p, layer) : p->qkv;
+}
+
+/* Where values are narrower than keys, they are widened for the cache. */
+nb_heads nb_plan_att(const nb_plan *p, size_t layer)
+{
+    nb_heads h = p->att;
+
+    if (p->cfg->dims) {
+        h = heads_at(p, layer);
+        h.step[2] = nb_config_dims(p->cfg, layer).kv_dim;
+    }
+    return h;
+}
+
+size_t nb_plan_up_off(const nb_plan *p, size_t layer)
+{
+    return p->cfg->dims && p->up_off ? PAD64(nb_config_dims(p->cfg, layer).d_ff) : p->up_off;
+}
 
 void nb_plan_linear_size(const nb_plan *p, nb_role role, size_t *n, size_t *k)
 {
@@ -176,7 +236,7 @@ size_t nb_plan_vec_size(const nb_plan *p, nb_vec vec)
     case NB_VEC_KVA:
         return c->mla.kv_rank;
     case NB_VEC_SINKS:
-        return c->arch->quirks & NB_Q_OSS ? c->n_heads : 0;
+        return c->arch->quirks & NB_Q_OSS || c->sinks_local ? c->n_heads : 0;
     case NB_VEC_ACT_SCALE:
         return p->has_act_scale ? c->d_ff : 0;
     case NB_VEC_ALPHA_P:
@@ -222,6 +282,27 @@ static void size_latent(nb_plan *p)
     len[NB_SLOT_ATT] = c->n_heads * m->value;
 }
 
+/* Slots hold the widest layer. */
+static void widen_slots(nb_plan *p, size_t layer)
+{
+    const nb_config *c = p->cfg;
+    const nb_dims d = nb_config_dims(c, layer);
+    const nb_heads qkv = nb_plan_qkv(p, layer);
+    const bool wide = d.value_dim != d.kv_dim;
+    const size_t need[][2] = { { NB_SLOT_QKV, qkv.off[2] + PAD64(d.kv_heads * d.value_dim) },
+                               { NB_SLOT_ATT, c->n_heads * d.value_dim },
+                               { NB_SLOT_HEADS, wide ? qkv.off[2] + PAD64(d.kv_heads * d.kv_dim) : 0 },
+                               { NB_SLOT_WIDE, wide ? c->n_heads * d.kv_dim : 0 },
+                               { NB_SLOT_GU, p->up_off ? 2 * PAD64(d.d_ff) : d.d_ff },
+                               { NB_SLOT_ACT, d.d_ff } };
+
+    for (size_t i = 0; i < NB_LEN(need); i++)
+        if (p->slot_len[need[i][0]] < need[i][1])
+            p->slot_len[need[i][0]] = need[i][1];
+    if (wide)
+        p->att_in = NB_SLOT_HEADS;
+}
+
 static void size_slots(nb_plan *p)
 {
     const nb_config *c = p->cfg;
@@ -257,6 +338,8 @@ static void size_slots(nb_plan *p)
     len[NB_SLOT_GU] = !gated ? c->d_ff : p->has_role[NB_ROLE_GATE_UP] ? 2 * c->d_ff : 2 * PAD64(c->d_ff);
     len[NB_SLOT_ACT] = c->d_ff;
     nb_plan_size_mixers(p);
+    for (size_t l = 0; c->dims && l < c->n_layers; l++)
+        widen_slots(p, l);
     for (size_t i = 0; i < NB_SLOT_COUNT; i++)
         p->slot_width[i] = PAD64(len[i]);
     if (c->moe.sparse) {
@@ -333,6 +416,11 @@ static void emit_latent(nb_plan *p, nb_slot in)
     emit_linear(p, NB_SLOT_ATT, NB_SLOT_PROJ, NB_ROLE_O, NB_ROLE_NONE, NB_ROLE_NONE);
 }
 
+static bool narrow_values(const nb_config *c)
+{
+    return c->dims && c->dims[0].value_dim != c->dims[0].kv_dim;
+}
+
 /* From slot `in` to PROJ. */
 static void emit_attention(nb_plan *p, nb_slot in, bool fused)
 {
@@ -360,6 +448,10 @@ static void emit_attention(nb_plan *p, nb_slot in, bool fused)
         emit_step(p, NB_OP_GROW, NB_SLOT_QKV, NB_SLOT_QKV);
     if (c->alibi) {
         emit_step(p, NB_OP_ALIBI, NB_SLOT_QKV, NB_SLOT_HEADS);
+        emit_step(p, NB_OP_ATTN, NB_SLOT_HEADS, NB_SLOT_WIDE);
+        emit_step(p, NB_OP_PACK, NB_SLOT_WIDE, NB_SLOT_ATT);
+    } else if (narrow_values(c)) {
+        emit_step(p, NB_OP_WIDEN, NB_SLOT_QKV, NB_SLOT_HEADS);
         emit_step(p, NB_OP_ATTN, NB_SLOT_HEADS, NB_SLOT_WIDE);
         emit_step(p, NB_OP_PACK, NB_SLOT_WIDE, NB_SLOT_ATT);
     } else {

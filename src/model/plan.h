@@ -17,6 +17,7 @@ typedef enum nb_op_kind {
     NB_OP_QKNORM,   /* norm of q and k inside the QKV slot                */
     NB_OP_CLIP,     /* limit q, k, v inside the QKV slot                  */
     NB_OP_ROPE,     /* rotate q and k inside the QKV slot                 */
+    NB_OP_WIDEN,    /* q, k, v with values as long as keys */
     NB_OP_ALIBI,    /* q, k, v with the components that carry position biases */
     NB_OP_LATENT,   /* norm the latent of k and v, rotate q and k */
     NB_OP_ABSORB,   /* q of every head in terms of the latent */
@@ -135,6 +136,13 @@ const char *nb_plan_vec_part(const nb_plan *p, size_t layer, nb_vec vec, size_t 
 /* The bias that goes with the weight of a norm, or NONE. */
 nb_vec nb_plan_vec_bias(const nb_plan *p, nb_vec vec);
 void nb_plan_linear_size(const nb_plan *p, nb_role role, size_t *n, size_t *k);
+/* The same where layers differ in size; so for vectors, for where the heads lie in the QKV slot and in the input of ATTN, and for
+ * where up begins inside GU. */
+void nb_plan_linear_size_at(const nb_plan *p, size_t layer, nb_role role, size_t *n, size_t *k);
+size_t nb_plan_vec_size_at(const nb_plan *p, size_t layer, nb_vec vec);
+nb_heads nb_plan_qkv(const nb_plan *p, size_t layer);
+nb_heads nb_plan_att(const nb_plan *p, size_t layer);
+size_t nb_plan_up_off(const nb_plan *p, size_t layer);
 /* Where the outputs of a role begin inside the output slot of its op. */
 size_t nb_plan_role_off(const nb_plan *p, nb_role role);
 /* Length of a vector; 0 when the architecture has none. */

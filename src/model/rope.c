@@ -7,7 +7,15 @@
 
 size_t nb_rope_dims(const nb_config *c)
 {
-    return (size_t)((double)c->head_dim * c->rope.partial);
+    const size_t head = c->global_head_dim ? c->global_head_dim : c->head_dim;
+
+    return c->rope.kind == NB_ROPE_PROPORTIONAL ? head : (size_t)((double)head * c->rope.partial);
+}
+
+/* Full layers may have heads of their own size. */
+size_t nb_rope_dims_local(const nb_config *c)
+{
+    return (size_t)((double)c->head_dim * c->rope_local.partial);
 }
 
 size_t nb_rope_key(const nb_config *c, size_t total)
@@ -59,7 +67,7 @@ static double yarn_freq(const nb_rope *r, size_t dims, size_t i, double f)
 
 static double freq(const nb_config *c, const nb_rope *r, size_t key, size_t i)
 {
-    const size_t dims = nb_rope_dims(c);
+    const size_t dims = r == &c->rope_local ? nb_rope_dims_local(c) : nb_rope_dims(c);
     const double e = -2.0 * (double)i / (double)dims;
     const double f = pow(r->theta, e);
 
@@ -78,6 +86,8 @@ static double freq(const nb_config *c, const nb_rope *r, size_t key, size_t i)
         return yarn_freq(r, dims, i, f);
     case NB_ROPE_LONGROPE:
         return f / (key ? r->long_factor[i] : r->short_factor[i]);
+    case NB_ROPE_PROPORTIONAL:
+        return i < (size_t)(r->partial * (double)dims / 2) ? f / r->factor : 0;
     case NB_ROPE_ALPHA:
         return dims > 2 ? pow(r->theta * pow(r->alpha, (double)dims / ((double)dims - 2)), e) : f;
     default:
@@ -112,7 +122,7 @@ static double attention_factor(const nb_rope *r, size_t key)
 
 static void table(const nb_config *c, const nb_rope *r, size_t key, size_t pos, size_t n, float *cs, float *sn)
 {
-    const size_t half = nb_rope_dims(c) / 2;
+    const size_t half = (r == &c->rope_local ? nb_rope_dims_local(c) : nb_rope_dims(c)) / 2;
     const double a = attention_factor(r, key);
 
     for (size_t i = 0; i < half; i++) {

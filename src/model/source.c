@@ -103,7 +103,7 @@ nb_status nb_source_op(const nb_plan *p, const nb_store *s, const nb_scan *sc, s
         nb_status rc;
 
         nb_plan_linear(p, layer, op->roles[i], prefix, sizeof prefix);
-        nb_plan_linear_size(p, op->roles[i], &n, &k);
+        nb_plan_linear_size_at(p, layer, op->roles[i], &n, &k);
         rc = find_linear(s, sc, prefix, p->cfg->transposed, n, k, &out[i], err);
         if (rc == NB_OK && !out[i].bias && wants_bias(p->cfg, op->roles[i]))
             rc = nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s.bias\" is missing", prefix);
