@@ -600,8 +600,9 @@ static const nb_arch archs[] = {
 static const struct {
     const char *type, *row;
 } aliases[] = {
-    { "ministral", "mistral" }, { "kimi_k2", "deepseek_v3" },   { "qwen2_vl", "qwen2" },       { "qwen2_vl_text", "qwen2" },
-    { "qwen2_5_vl", "qwen2" },  { "qwen2_5_vl_text", "qwen2" }, { "qwen3_5", "qwen3_5_text" }, { "qwen3_5_moe", "qwen3_5_moe_text" },
+    { "ministral", "mistral" },  { "kimi_k2", "deepseek_v3" },          { "qwen2_vl", "qwen2" },       { "qwen2_vl_text", "qwen2" },
+    { "qwen2_5_vl", "qwen2" },   { "qwen2_5_vl_text", "qwen2" },        { "qwen3_5", "qwen3_5_text" }, { "gemma3n", "gemma3n_text" },
+    { "gemma4", "gemma4_text" }, { "qwen3_5_moe", "qwen3_5_moe_text" },
 };
 
 const nb_arch *nb_arch_find(const char *type, const char *cls)

@@ -37,6 +37,10 @@ typedef enum nb_role {
     NB_ROLE_MIX_X, /* Mamba-1: time step, B, C from the convolved input, and the time steps */
     NB_ROLE_MIX_DT,
     NB_ROLE_MIX_OUT,
+    NB_ROLE_BRANCH_IN, /* from the residual to a layer's own input and back */
+    NB_ROLE_BRANCH_OUT,
+    NB_ROLE_SIDE_IN, /* a low-rank path beside attention */
+    NB_ROLE_SIDE_OUT,
     NB_ROLE_COUNT,
     NB_ROLE_NONE = NB_ROLE_COUNT
 } nb_role;
@@ -72,6 +76,19 @@ typedef enum nb_vec {
     NB_VEC_ALPHA_N,
     NB_VEC_BETA,
     NB_VEC_EPS,
+    NB_VEC_DENSE_NORM, /* of the MLP beside experts, of their input and output, of what their router reads */
+    NB_VEC_MOE_IN,
+    NB_VEC_MOE_OUT,
+    NB_VEC_ROUTER_NORM,
+    NB_VEC_EXPERT_SCALE, /* of the share of each expert */
+    NB_VEC_BRANCH_NORM,
+    NB_VEC_LAYER_SCALAR,
+    NB_VEC_SIDE_NORM,
+    NB_VEC_ALT_NORM, /* of streams: norm and matrix of what mixes them, prediction, correction, scale of the active one */
+    NB_VEC_ALT_ROUTER,
+    NB_VEC_ALT_PREDICT,
+    NB_VEC_ALT_CORRECT,
+    NB_VEC_ALT_SCALE,
     NB_VEC_COUNT,
     NB_VEC_NONE = NB_VEC_COUNT /* a norm without parameters */
 } nb_vec;
@@ -93,6 +110,8 @@ typedef enum nb_mixer {
     NB_MIX_CONV,      /* short convolution                         */
     NB_MIX_LIGHTNING, /* linear attention with fixed decays        */
     NB_MIX_NONE,      /* the layer is an MLP only                  */
+    NB_MIX_SHARED,    /* attention over the keys and values of an earlier layer */
+    NB_MIX_KEYVAL,    /* attention whose keys are its values       */
     NB_MIX_COUNT
 } nb_mixer;
 
@@ -146,8 +165,10 @@ typedef enum nb_block_kind {
     NB_BLOCK_POST_LN,
     NB_BLOCK_NORM_RES, /* as PRE, but the residual is the norm's output */
     NB_BLOCK_SINGLE,   /* one norm, and either a mixer or an MLP        */
+    NB_BLOCK_BOTH,     /* as PRE, attention and a mixer in every layer  */
     NB_BLOCK_MIXED,    /* attention layers POST, others PRE             */
-    NB_BLOCK_BOTH      /* as PRE, attention and a mixer in every layer  */
+    NB_BLOCK_GEMMA4,   /* as SANDWICH, and more: models-2026 S4.8       */
+    NB_BLOCK_GEMMA3N
 } nb_block_kind;
 
 /* Norms of q and k before rope: over each head with one weight, over all heads, over each head with its own weight; over
@@ -180,7 +201,8 @@ typedef enum nb_router {
     NB_ROUTE_GROUPS,     /* softmax, groups by their two best, others 0          */
     NB_ROUTE_ERNIE,      /* softmax with a correction, over max(sum, 1e-12)      */
     NB_ROUTE_LONGCAT,    /* softmax with a correction, scaled; identity experts  */
-    NB_ROUTE_LLAMA4      /* best scores; the sigmoid multiplies the expert's input */
+    NB_ROUTE_LLAMA4,     /* best scores; the sigmoid multiplies the expert's input */
+    NB_ROUTE_GEMMA4      /* softmax, shares of the sum, times a scale of each expert */
 } nb_router;
 typedef enum nb_shared_kind {
     NB_SHARED_NONE,
@@ -270,6 +292,7 @@ typedef struct nb_arch {
     nb_window_rule window;
     size_t window_size; /* sliding_window when the key is absent; 0: none */
     size_t pattern;     /* sliding_window_pattern when absent */
+    bool last_full;     /* the last layer is none of the windowed ones */
     bool layer_types;   /* a layer_types list overrides the window rule  */
     unsigned quirks;
     bool mla; /* latent attention */

@@ -16,4 +16,7 @@ nb_arch_read nb_cfg_no_mlp, nb_cfg_qwen3_next, nb_cfg_qwen3_5, nb_cfg_olmo_hybri
     nb_cfg_bamba, nb_cfg_falcon_h1, nb_cfg_mamba2, nb_cfg_nemotron_sizes, nb_cfg_nemotron, nb_cfg_jamba, nb_cfg_lfm2_sizes, nb_cfg_lfm2,
     nb_cfg_minimax;
 
+/* config_gemma.c */
+nb_arch_read nb_cfg_gemma3n_sizes, nb_cfg_gemma3n, nb_cfg_gemma3n_layers, nb_cfg_gemma4, nb_cfg_gemma4_layers;
+
 #endif

@@ -300,12 +300,14 @@ static nb_status turn(float *v, size_t n, size_t channels, nb_err *err)
     return NB_OK;
 }
 
-/* Convolutions tap by tap; Mamba-1's decays by state, as what multiplies the time step. */
+/* What scales the input of a router with its width; convolutions tap by tap; Mamba-1's decays by state, as what multiplies the time step. */
 static nb_status arrange(const nb_model *m, size_t layer, nb_vec vec, float *v, size_t n, nb_err *err)
 {
     const nb_mix_cfg *x = &m->cfg.mix;
     nb_status rc = NB_OK;
 
+    for (size_t i = 0; vec == NB_VEC_ROUTER_NORM && i < n; i++)
+        v[i] = (float)((double)v[i] / sqrt((double)m->cfg.d_model));
     if (vec >= NB_VEC_CONV && vec <= NB_VEC_CONV_V)
         return turn(v, x->taps, n / x->taps, err);
     if (vec != NB_VEC_A_LOG || nb_plan_mixer(&m->plan, layer) != NB_MIX_SSM1)
@@ -517,6 +519,8 @@ void nb_model_close(nb_model *m)
     free_layer(&m->top);
     if (m->embed)
         nb_huge_free(m->embed, m->embed_bytes);
+    if (m->layer_embed)
+        nb_huge_free(m->layer_embed, m->layer_bytes);
     nb_plan_clear(&m->plan);
     nb_config_clear(&m->cfg);
     nb_free(m);
@@ -539,7 +543,7 @@ const nb_kern *nb_model_kern(const nb_model *m)
 
 uint64_t nb_model_bytes(const nb_model *m)
 {
-    uint64_t n = m->embed_bytes + m->top.block_bytes;
+    uint64_t n = m->embed_bytes + m->layer_bytes + m->top.block_bytes;
 
     for (size_t l = 0; l < m->cfg.n_layers; l++)
         n += m->layers[l].block_bytes + m->layers[l].latent.bytes;

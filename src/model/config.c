@@ -173,6 +173,8 @@ static bool by_rule(const nb_config *c, size_t l, size_t n, const char *letters)
     case NB_WINDOW_ROPE:
         return nb_rope_layer(c, l) != NB_ROPE_OFF;
     case NB_WINDOW_PATTERN:
+        if (c->arch->last_full && l + 1 == c->n_layers)
+            return false;
         return letters ? letters[l % strlen(letters)] == 'L' : (l + 1) % n != 0;
     case NB_WINDOW_NO_ROPE:
         return nb_rope_layer(c, l) == NB_ROPE_OFF;

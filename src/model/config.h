@@ -112,10 +112,15 @@ typedef struct nb_config {
     nb_dtype dtype;                     /* as declared; NONE when absent */
     int64_t bos_id, eos_id[16], pad_id; /* -1: none */
     size_t n_eos;
-    size_t window_given;  /* under another key; 0: not */
-    const nb_dims *dims;  /* [n_layers]; NULL: all alike */
-    double value_mult;    /* of v; 1: none               */
-    const uint8_t *mixer; /* [n_layers] nb_mixer; NULL: attention everywhere */
+    size_t branch;                       /* width of a layer's own input; 0: none */
+    size_t branch_vocab;                 /* rows of its table                     */
+    size_t side_rank, n_streams, active; /* of gemma3n; 0: none */
+    bool scale_stream;
+    const double *sparsity; /* [n_layers] deviations above the mean that a gate must be; 0: all; NULL: none */
+    size_t window_given;    /* under another key; 0: not */
+    const nb_dims *dims;    /* [n_layers]; NULL: all alike */
+    double value_mult;      /* of v; 1: none               */
+    const uint8_t *mixer;   /* [n_layers] nb_mixer; NULL: attention everywhere */
     nb_mix_cfg mix;
     bool gated_q;                                             /* q rows of a head are followed by its gate */
     bool out_gate;                                            /* attention output times a sigmoid of a projection */

@@ -495,7 +495,9 @@ static nb_status cpu_run(nb_exec *base, const nb_batch *b, float *logits, nb_err
             break;
         embed_rows(x);
         tap_rows(x, NB_TAP_EMBED, NB_SLOT_X, 0, row0, x->rows);
+        nb_xcpu_after_embed(x);
         rc = run_layers(x, 0, x->m->cfg.n_layers, err);
+        nb_xcpu_before_head(x);
         for (size_t i = 0; i < x->rows && b->want && rc == NB_OK; i++)
             if (b->want[row0 + i])
                 nb_xcpu_final_norm(x, i, n++);
@@ -525,6 +527,23 @@ static nb_status cpu_embed(nb_exec *base, const nb_batch *b, float *h, nb_err *e
     return rc;
 }
 
+/* What layers read beside the residual follows from the tokens; several residuals cannot be handed in. */
+static nb_status begin_layers(nb_xcpu *x, size_t l0, size_t l1, nb_err *err)
+{
+    const nb_config *c = &x->m->cfg;
+
+    if (c->n_streams && (l0 > 0 || l1 < c->n_layers))
+        return nb_fail(err, NB_EUNSUPPORTED, "exec.layers", "", "%s has %zu residual streams: its layers run all together only",
+                       c->model_type, c->n_streams);
+    if (!c->branch)
+        return NB_OK;
+    if (!x->b->token)
+        return nb_fail(err, NB_EARG, "exec.batch", "", "layers with inputs of their own need the tokens");
+    embed_rows(x);
+    nb_xcpu_after_embed(x);
+    return NB_OK;
+}
+
 static nb_status cpu_layers(nb_exec *base, const nb_batch *b, float *h, size_t l0, size_t l1, nb_err *err)
 {
     nb_xcpu *x = (nb_xcpu *)base;
@@ -538,6 +557,9 @@ static nb_status cpu_layers(nb_exec *base, const nb_batch *b, float *h, size_t l
         float *rows = h + row0 * x->m->cfg.d_model;
 
         rc = begin_cut(x, b, row0, err);
+        if (rc != NB_OK)
+            break;
+        rc = begin_layers(x, l0, l1, err);
         if (rc != NB_OK)
             break;
         copy_in(x, NB_SLOT_X, rows, x->rows);
@@ -560,6 +582,9 @@ static nb_status cpu_span(nb_exec *base, const nb_batch *b, size_t layer, size_t
         rc = nb_xcpu_states_check(x, b, layer, layer + 1, err);
     for (size_t row0 = 0; row0 < b->m && rc == NB_OK; row0 += x->o.max_m) {
         rc = begin_cut(x, b, row0, err);
+        if (rc != NB_OK)
+            break;
+        rc = begin_layers(x, 0, x->m->cfg.n_layers, err);
         if (rc != NB_OK)
             break;
         if (h)

@@ -136,6 +136,10 @@ nb_whole_fn nb_xcpu_conv, nb_xcpu_delta, nb_xcpu_ssm, nb_xcpu_ssm1, nb_xcpu_lina
 nb_row_fn nb_xcpu_parts, nb_xcpu_ssm_norm, nb_xcpu_dt_norm;
 /* The first m rows of TAKEN through gate, up and activation of an expert, into ACT. */
 void nb_xcpu_ffn_act(nb_xcpu *x, const nb_ffn *f, size_t m);
+/* exec_gemma.c. What follows from embeddings in X beside them; what the head reads, to X; rows in layers. */
+void nb_xcpu_after_embed(nb_xcpu *x);
+void nb_xcpu_before_head(nb_xcpu *x);
+nb_row_fn nb_xcpu_branch, nb_xcpu_vnorm, nb_xcpu_sparse, nb_xcpu_predict, nb_xcpu_correct, nb_xcpu_spread;
 /* Logits of `m` rows in the NORM slot. */
 void nb_xcpu_logits(nb_xcpu *x, size_t m, float *logits);
 

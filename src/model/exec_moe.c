@@ -130,6 +130,7 @@ static void weigh(const nb_moe_cfg *c, float *share)
         by = c->renorm && k > 1 ? 1 : by;
         break;
     case NB_ROUTE_SIGMOID_M2:
+    case NB_ROUTE_GEMMA4:
         by = 1;
         break;
     case NB_ROUTE_AFMOE:
@@ -309,11 +310,13 @@ void nb_xcpu_moe(nb_xcpu *x, size_t l, const nb_op *op)
     const nb_moe_cfg *c = &x->m->cfg.moe;
     ffn_job j = { .x = x, .op = op };
 
-    nb_xcpu_linear(x, &w->router, op->in, NB_SLOT_ROUTE, x->rows);
+    nb_xcpu_linear(x, &w->router, c->router == NB_ROUTE_GEMMA4 ? NB_SLOT_KEEP : op->in, NB_SLOT_ROUTE, x->rows);
     for (size_t r = 0; r < x->rows; r++) {
         choose(x, w, row_of(x, NB_SLOT_ROUTE, r), x->chosen + r * c->n_active, x->share + r * c->n_active);
         memset(row_of(x, op->out, r), 0, x->m->cfg.d_model * sizeof(float));
         memset(row_of(x, NB_SLOT_SUM, r), 0, c->latent * sizeof(float));
+        for (size_t i = 0; c->router == NB_ROUTE_GEMMA4 && i < c->n_active; i++)
+            x->share[r * c->n_active + i] *= x->m->layers[l].vec[NB_VEC_EXPERT_SCALE][x->chosen[r * c->n_active + i]];
     }
     if (c->latent)
         nb_xcpu_linear(x, &w->enter, op->in, NB_SLOT_KEEP, x->rows);

@@ -321,10 +321,11 @@ static void op_add(nb_xcpu *x, const nb_item *it, size_t r)
 
 static void op_scale(nb_xcpu *x, const nb_item *it, size_t r)
 {
+    const float by = it->op->gain != 0 ? it->op->gain : *it->layer->vec[NB_VEC_LAYER_SCALAR];
     float *y = at(x, it->op->out, r);
 
     for (size_t i = 0; i < x->m->plan.slot_len[it->op->out]; i++)
-        y[i] *= it->op->gain;
+        y[i] *= by;
 }
 
 /* ---- attention with an output gate, with growing queries (models-2026 S4.1) ------------------------------------ */
@@ -377,6 +378,12 @@ nb_row_fn *const nb_xcpu_rows[NB_OP_COUNT] = {
     [NB_OP_ROPE] = op_rope,
     [NB_OP_ALIBI] = op_alibi,
     [NB_OP_WIDEN] = op_widen,
+    [NB_OP_VNORM] = nb_xcpu_vnorm,
+    [NB_OP_SPARSE] = nb_xcpu_sparse,
+    [NB_OP_BRANCH] = nb_xcpu_branch,
+    [NB_OP_PREDICT] = nb_xcpu_predict,
+    [NB_OP_CORRECT] = nb_xcpu_correct,
+    [NB_OP_SPREAD] = nb_xcpu_spread,
     [NB_OP_PACK] = op_pack,
     [NB_OP_ACT_MUL] = op_act_mul,
     [NB_OP_ACT] = op_act,

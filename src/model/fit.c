@@ -86,6 +86,9 @@ static nb_status top_bytes(const nb_config *c, const nb_plan *p, const nb_scan *
     if (!nb_fused_layout(&f, &head, 1, false))
         return nb_fail(err, NB_EUNSUPPORTED, "cfg.group_size", "", "the head cannot be packed");
     *bytes += f.bytes;
+    snprintf(name, sizeof name, "%sembed_tokens_per_layer.weight", p->prefix);
+    if (c->branch && nb_store_find(s, name))
+        *bytes += nb_store_find(s, name)->n_bytes;
     if (e && head.w != e && !(c->tie_embeddings && head.w)) /* a second copy of a tied one is not kept */
         *bytes += (uint64_t)head.n * c->embed_dim * (nb_dtype_info(nb_source_dtype(e, false))->bits / 8);
     return NB_OK;

@@ -5,7 +5,7 @@
 
 #include "model/weights.h"
 
-static const char *const blocks[] = { "mlp", "block_sparse_moe", "feed_forward", "mixer" };
+static const char *const blocks[] = { "mlp.", "block_sparse_moe.", "feed_forward.", "mixer.", "" }; /* gemma4: beside the MLP */
 static const char *const experts_of[][3] = { { "gate_proj", "up_proj", "down_proj" }, { "w1", "w3", "w2" } };
 
 static bool exists(const nb_store *s, const nb_scan *sc, const char *prefix)
@@ -20,7 +20,7 @@ static const nb_tensor *find(const nb_store *s, const char *layer, const char *b
 {
     char name[256];
 
-    snprintf(name, sizeof name, "%s%s.%s", layer, block, leaf);
+    snprintf(name, sizeof name, "%s%s%s", layer, block, leaf);
     return nb_store_find(s, name);
 }
 
@@ -106,7 +106,7 @@ static nb_status find_mx(const nb_plan *p, const nb_store *s, const char *layer,
     snprintf(leaf, sizeof leaf, "%s_scales", stem);
     out->mx_scales = find(s, layer, block, leaf);
     if (!out->mx || !out->mx_scales)
-        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "MXFP4 blocks or scales of \"%s%s.%s\" are missing", layer, block, stem);
+        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "MXFP4 blocks or scales of \"%s%s%s\" are missing", layer, block, stem);
     if (k % 32 != 0 || out->mx->dtype != NB_DT_U8 || out->mx_scales->dtype != NB_DT_U8 || !out->mx->data || !out->mx_scales->data)
         return nb_fail(err, NB_EUNSUPPORTED, "cfg.unsupported", "", "\"%s\": MXFP4 needs byte tensors and rows of whole 32s",
                        out->mx->name);
@@ -155,7 +155,7 @@ static nb_status find_expert(const nb_plan *p, const nb_store *s, const nb_scan 
     for (size_t b = 0; b < NB_LEN(blocks); b++) {
         const nb_tensor *gu = find(s, layer, blocks[b], "experts.gate_up_proj"), *old = find(s, layer, blocks[b], "input_linear.weight");
 
-        snprintf(prefix, sizeof prefix, "%s%s.experts.%zu", layer, blocks[b], e);
+        snprintf(prefix, sizeof prefix, "%s%sexperts.%zu", layer, blocks[b], e);
         for (size_t i = 0; i < NB_LEN(experts_of); i++) {
             snprintf(name, sizeof name, "%s.%s", prefix, experts_of[i][plain]);
             if (exists(s, sc, name))
@@ -209,11 +209,17 @@ nb_status nb_moe_ffn(const nb_plan *p, const nb_store *s, const nb_scan *sc, siz
 
 nb_status nb_moe_router(const nb_plan *p, const nb_store *s, size_t layer, nb_source *out, nb_err *err)
 {
-    static const char *const names[] = {
-        "mlp.gate",        "mlp.router",           "block_sparse_moe.gate", "block_sparse_moe.router.layer",
-        "mlp.router.gate", "mlp.gate.wg",          "feed_forward.router",   "feed_forward.gate",
-        "mixer.gate",      "mlp.router.classifier"
-    };
+    static const char *const names[] = { "mlp.gate",
+                                         "mlp.router",
+                                         "block_sparse_moe.gate",
+                                         "block_sparse_moe.router.layer",
+                                         "mlp.router.gate",
+                                         "mlp.gate.wg",
+                                         "feed_forward.router",
+                                         "feed_forward.gate",
+                                         "mixer.gate",
+                                         "mlp.router.classifier",
+                                         "router.proj" };
     char prefix[128], name[192];
 
     nb_plan_layer(p, layer, prefix, sizeof prefix);
@@ -260,7 +266,7 @@ const nb_tensor *nb_moe_correction(const nb_plan *p, const nb_store *s, size_t l
     const nb_tensor *t = NULL;
     char prefix[128], name[192];
 
-    if (router != NB_ROUTE_SIGMOID && (router < NB_ROUTE_SIGMOID_M2 || router == NB_ROUTE_GROUPS || router == NB_ROUTE_LLAMA4))
+    if (router != NB_ROUTE_SIGMOID && (router < NB_ROUTE_SIGMOID_M2 || router == NB_ROUTE_GROUPS || router >= NB_ROUTE_LLAMA4))
         return NULL;
     nb_plan_layer(p, layer, prefix, sizeof prefix);
     for (size_t i = 0; i < NB_LEN(names) && !t; i++) {

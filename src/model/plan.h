@@ -42,6 +42,12 @@ typedef enum nb_op_kind {
     NB_OP_DT_NORM,  /* Mamba-1: norms of time step, B and C               */
     NB_OP_SSM1,     /* Mamba-1 with its gate                              */
     NB_OP_LINATT,   /* lightning attention with its norm and gate         */
+    NB_OP_VNORM,    /* v without its length; of k where that is the value */
+    NB_OP_SPARSE,   /* the gate, but for what is far above its mean */
+    NB_OP_BRANCH,   /* out = act(in) times the layer's own input  */
+    NB_OP_PREDICT,  /* residual streams mixed; the active one to out */
+    NB_OP_CORRECT,  /* and corrected by what the layer made of it; its branch to out */
+    NB_OP_SPREAD,   /* in added to all streams but the first      */
     NB_OP_COUNT
 } nb_op_kind;
 
@@ -58,17 +64,20 @@ typedef enum nb_slot {
     NB_SLOT_PROJ,
     NB_SLOT_GU,
     NB_SLOT_ACT,
-    NB_SLOT_ROUTE, /* scores of the experts                    */
-    NB_SLOT_TAKEN, /* the rows of one expert                   */
-    NB_SLOT_GIVEN, /* its output                               */
-    NB_SLOT_GATE,  /* of the attention output, of a mixer      */
-    NB_SLOT_MIX,   /* what a mixer reads: all parts of its input */
-    NB_SLOT_RATE,  /* rates and decays, low-rank parts         */
-    NB_SLOT_CONV,  /* convolved channels                       */
-    NB_SLOT_STEP,  /* Mamba-1: time step, B, C; decays of KDA  */
-    NB_SLOT_MIXED, /* output of a mixer                        */
-    NB_SLOT_KEEP,  /* a branch that is added later; inputs of experts between projections */
-    NB_SLOT_SUM,   /* and their sums                           */
+    NB_SLOT_ROUTE,   /* scores of the experts                    */
+    NB_SLOT_TAKEN,   /* the rows of one expert                   */
+    NB_SLOT_GIVEN,   /* its output                               */
+    NB_SLOT_GATE,    /* of the attention output, of a mixer      */
+    NB_SLOT_MIX,     /* what a mixer reads: all parts of its input */
+    NB_SLOT_RATE,    /* rates and decays, low-rank parts         */
+    NB_SLOT_CONV,    /* convolved channels                       */
+    NB_SLOT_STEP,    /* Mamba-1: time step, B, C; decays of KDA  */
+    NB_SLOT_MIXED,   /* output of a mixer                        */
+    NB_SLOT_KEEP,    /* a branch that is added later; inputs of experts between projections */
+    NB_SLOT_SUM,     /* and their sums                           */
+    NB_SLOT_LAYERS,  /* inputs of single layers that follow from the token: per-layer embeddings */
+    NB_SLOT_BRANCH,  /* what a layer makes of its own          */
+    NB_SLOT_STREAMS, /* several residuals side by side         */
     NB_SLOT_COUNT
 } nb_slot;
 
@@ -157,17 +166,8 @@ nb_mixer nb_plan_mixer(const nb_plan *p, size_t layer);
 size_t nb_plan_conv_state(const nb_plan *p, size_t layer);
 size_t nb_plan_state(const nb_plan *p, size_t layer);
 size_t nb_plan_states(const nb_plan *p);
-/* plan_names.c, for plan.c: prefix and head of a store; whether a linear is stored, packed or not. */
-nb_status nb_plan_find_names(nb_plan *p, const nb_store *s, nb_err *err);
-bool nb_plan_stored(const nb_store *s, const char *name);
-/* plan_mix.c, for plan.c: append the ops of mixers that the model has; their slots; sizes of their linears and vectors. */
-bool nb_plan_has_mixer(const nb_config *c, nb_mixer m);
-void nb_plan_emit_mixers(nb_plan *p, nb_slot in);
-void nb_plan_size_mixers(nb_plan *p);
-bool nb_plan_mix_linear(const nb_plan *p, nb_role role, size_t *n, size_t *k);
-size_t nb_plan_mix_vec(const nb_plan *p, nb_vec vec);
-void nb_plan_emit(nb_plan *p, nb_op op);
-/* The LINEAR op that holds a role; n_ops when none does. */
+
+/* The LINEAR op that holds a role (the first, where kinds of layers have one each); n_ops when none does. */
 size_t nb_plan_op_of(const nb_plan *p, nb_role role);
 
 #endif

@@ -1,6 +1,6 @@
 /* Mixers without softmax in the plan: their ops, slots, sizes and states. Source: spec models-2026 S3.3, S4.4 to S4.9, S6. */
 #include "base/mem.h"
-#include "model/plan.h"
+#include "model/plan_priv.h"
 
 #define PAD64(n) (((n) + 63) / 64 * 64)
 
@@ -178,7 +178,7 @@ size_t nb_plan_state(const nb_plan *p, size_t layer)
     const nb_mix_cfg *x = &p->cfg->mix;
     const nb_mixer m = nb_plan_mixer(p, layer);
 
-    if (m == NB_MIX_ATTN || m == NB_MIX_NONE)
+    if (m == NB_MIX_ATTN || m >= NB_MIX_NONE)
         return 0;
     return PAD64(nb_plan_conv_state(p, layer)) + (m == NB_MIX_CONV ? 0 : PAD64(x->heads * x->key_dim * x->value_dim));
 }

@@ -1,5 +1,5 @@
 /* Names of tensors: prefixes, layers, linears, vectors. Source: spec models 4, models-2026 S3.3. */
-#include "model/plan.h"
+#include "model/plan_priv.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,20 +9,52 @@
 /* ---- names ---------------------------------------------------------------------------------------------------- */
 
 static const char *const role_names[NB_ROLE_COUNT] = {
-    [NB_ROLE_Q] = "self_attn.q_proj",        [NB_ROLE_K] = "self_attn.k_proj",
-    [NB_ROLE_V] = "self_attn.v_proj",        [NB_ROLE_QA] = "self_attn.q_a_proj",
-    [NB_ROLE_QB] = "self_attn.q_b_proj",     [NB_ROLE_KVA] = "self_attn.kv_a_proj_with_mqa",
-    [NB_ROLE_QKV] = "self_attn.qkv_proj",    [NB_ROLE_O] = "self_attn.o_proj",
-    [NB_ROLE_GATE] = "mlp.gate_proj",        [NB_ROLE_UP] = "mlp.up_proj",
-    [NB_ROLE_GATE_UP] = "mlp.gate_up_proj",  [NB_ROLE_DOWN] = "mlp.down_proj",
+    [NB_ROLE_Q] = "self_attn.q_proj",
+    [NB_ROLE_K] = "self_attn.k_proj",
+    [NB_ROLE_V] = "self_attn.v_proj",
+    [NB_ROLE_QA] = "self_attn.q_a_proj",
+    [NB_ROLE_QB] = "self_attn.q_b_proj",
+    [NB_ROLE_KVA] = "self_attn.kv_a_proj_with_mqa",
+    [NB_ROLE_QKV] = "self_attn.qkv_proj",
+    [NB_ROLE_O] = "self_attn.o_proj",
+    [NB_ROLE_GATE] = "mlp.gate_proj",
+    [NB_ROLE_UP] = "mlp.up_proj",
+    [NB_ROLE_GATE_UP] = "mlp.gate_up_proj",
+    [NB_ROLE_DOWN] = "mlp.down_proj",
     [NB_ROLE_OGATE] = "self_attn.gate_proj",
+    [NB_ROLE_BRANCH_IN] = "per_layer_input_gate",
+    [NB_ROLE_BRANCH_OUT] = "per_layer_projection",
+    [NB_ROLE_SIDE_IN] = "laurel.linear_left",
+    [NB_ROLE_SIDE_OUT] = "laurel.linear_right",
 };
 static const char *const vec_names[] = {
-    [NB_VEC_N1] = "input_layernorm",         [NB_VEC_N2] = "post_attention_layernorm",  [NB_VEC_QN] = "self_attn.q_norm",
-    [NB_VEC_KN] = "self_attn.k_norm",        [NB_VEC_N1P] = "post_attention_layernorm", [NB_VEC_N2P] = "post_feedforward_layernorm",
-    [NB_VEC_QA] = "self_attn.q_a_layernorm", [NB_VEC_KVA] = "self_attn.kv_a_layernorm", [NB_VEC_SINKS] = "self_attn.sinks",
-    [NB_VEC_ACT_SCALE] = "mlp.act.scales",   [NB_VEC_ALPHA_P] = "mlp.act_fn.alpha_p",   [NB_VEC_ALPHA_N] = "mlp.act_fn.alpha_n",
-    [NB_VEC_BETA] = "mlp.act_fn.beta",       [NB_VEC_EPS] = "mlp.act_fn.eps",
+    [NB_VEC_N1] = "input_layernorm",
+    [NB_VEC_N2] = "post_attention_layernorm",
+    [NB_VEC_QN] = "self_attn.q_norm",
+    [NB_VEC_KN] = "self_attn.k_norm",
+    [NB_VEC_N1P] = "post_attention_layernorm",
+    [NB_VEC_N2P] = "post_feedforward_layernorm",
+    [NB_VEC_QA] = "self_attn.q_a_layernorm",
+    [NB_VEC_KVA] = "self_attn.kv_a_layernorm",
+    [NB_VEC_SINKS] = "self_attn.sinks",
+    [NB_VEC_ACT_SCALE] = "mlp.act.scales",
+    [NB_VEC_ALPHA_P] = "mlp.act_fn.alpha_p",
+    [NB_VEC_ALPHA_N] = "mlp.act_fn.alpha_n",
+    [NB_VEC_BETA] = "mlp.act_fn.beta",
+    [NB_VEC_EPS] = "mlp.act_fn.eps",
+    [NB_VEC_DENSE_NORM] = "post_feedforward_layernorm_1.weight",
+    [NB_VEC_MOE_IN] = "pre_feedforward_layernorm_2.weight",
+    [NB_VEC_MOE_OUT] = "post_feedforward_layernorm_2.weight",
+    [NB_VEC_ROUTER_NORM] = "router.scale",
+    [NB_VEC_EXPERT_SCALE] = "router.per_expert_scale",
+    [NB_VEC_BRANCH_NORM] = "post_per_layer_input_norm.weight",
+    [NB_VEC_LAYER_SCALAR] = "layer_scalar",
+    [NB_VEC_SIDE_NORM] = "laurel.post_laurel_norm.weight",
+    [NB_VEC_ALT_NORM] = "altup.router_norm.weight",
+    [NB_VEC_ALT_ROUTER] = "altup.modality_router.weight",
+    [NB_VEC_ALT_PREDICT] = "altup.prediction_coefs.weight",
+    [NB_VEC_ALT_CORRECT] = "altup.correction_coefs.weight",
+    [NB_VEC_ALT_SCALE] = "altup.correct_output_scale",
 };
 
 static const char *or_default(const char *name, const char *dflt)

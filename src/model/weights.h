@@ -79,7 +79,7 @@ typedef struct nb_layer {
 } nb_layer;
 
 /* What the ops of the top are; the final norm is vec N1. */
-enum { NB_TOP_HEAD, NB_TOP_IN, NB_TOP_OUT };
+enum { NB_TOP_HEAD, NB_TOP_IN, NB_TOP_OUT, NB_TOP_LAYERS, NB_TOP_STREAMS, NB_TOP_UNSTREAM = NB_TOP_STREAMS + 7 };
 
 struct nb_model {
     nb_config cfg;
@@ -97,6 +97,10 @@ struct nb_model {
     nb_dtype embed_type;  /* of embed */
     unsigned char *embed; /* [vocab][embed_dim], or NULL: rows of the head */
     size_t embed_bytes;
+    nb_dtype layer_type;        /* of layer_embed */
+    unsigned char *layer_embed; /* [branch_vocab][n_layers * branch] inputs of single layers, or NULL */
+    size_t layer_bytes;
+    float *layer_norm; /* [branch] */
 };
 
 /* The matrices of a layer, or of the top, with their sources. */
@@ -122,6 +126,8 @@ void nb_add_one(float *v, size_t n);
 nb_status nb_first_error(const nb_err *errs, size_t n, nb_err *err);
 /* bind_top.c: m->top, embedding and positions; the rows of the embedding set cfg.vocab. */
 nb_status nb_bind_top(nb_model *m, const nb_host *host, nb_err *err);
+/* bind_gemma.c: inputs of single layers, projections of streams; matrices to the list. */
+nb_status nb_bind_gemma(nb_model *m, nb_pack_list *lp, nb_err *err);
 /* source.c: find `prefix` in scan or store and check its shape [n][k]. NB_EFORMAT cfg.missing_tensor, cfg.shape_mismatch. */
 nb_status nb_source_find(const nb_store *s, const nb_scan *sc, const char *prefix, size_t n, size_t k, nb_source *out, nb_err *err);
 /* Parts of a linear op of a layer; n_parts of them. */
