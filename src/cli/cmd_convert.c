@@ -49,7 +49,7 @@ static nb_status print_json(const nb_convert_sum *s, const char *out, const nb_c
              nb_json_set(o, "scales", nb_json_new_int((int64_t)s->n_scales)) &&
              nb_json_set(o, "rounded_scales", nb_json_new_int((int64_t)s->n_rounded)) &&
              nb_json_set(o, "repaired_linears", nb_json_new_int((int64_t)s->n_repaired)) &&
-             nb_json_set(o, "verified", nb_json_new_bool(s->verified));
+             nb_json_set(o, "verified", nb_json_new_bool(s->verified)) && nb_json_set(o, "bits_checked", nb_json_new_bool(s->bits_checked));
     } else {
         ok = ok && nb_json_set(o, "dtype", nb_json_new_str(nb_dtype_info(c->dtype)->name)) &&
              nb_json_set(o, "dequantized_linears", nb_json_new_int((int64_t)s->n_linears)) &&
@@ -78,6 +78,8 @@ static void print_layout(const nb_convert_sum *s)
         printf("; codes, zero points and scales exact");
     if (s->verified)
         printf("; read back and compared");
+    if (s->bits_checked)
+        printf("; every number equal");
 }
 
 static void print_gguf(const nb_convert_sum *s)
@@ -192,6 +194,7 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--bits", NB_OPT_INT, &bits, 2, 8, "N", "refuse when the codes have other bits" },
         { "--group-size", NB_OPT_INT, &group, -1, 1 << 20, "N", "refuse when the groups have another size" },
         { "--verify", NB_OPT_FLAG, &verify, 0, 0, NULL, "read the result back and compare (default for layouts)" },
+        { "--bits-check", NB_OPT_FLAG, &o.bits_check, 0, 0, NULL, "also compare input and result number by number" },
         { "--no-verify", NB_OPT_FLAG, &o.no_verify, 0, 0, NULL, "do not read the result back" },
         { "--force", NB_OPT_FLAG, &force, 0, 0, NULL, "replace an existing output" },
         { "--shard-size", NB_OPT_NUM, &shard_gb, 0.000001, 1000, "GB", "largest weight file (default 5)" },
@@ -208,6 +211,10 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
         rc = nb_convert_target(to, &o, err);
     if (rc == NB_OK && verify && o.no_verify)
         rc = nb_fail(err, NB_EARG, "arg.conflict", "", "--verify and --no-verify exclude each other");
+    if (rc == NB_OK && o.bits_check && (o.gguf || o.dtype != NB_DT_NONE || repair || o.lossy))
+        rc = nb_fail(
+            err, NB_EARG, "arg.conflict", "",
+            "--bits-check is for a layout, without --lossy or --repair: elsewhere numbers change by intention; nibble diff shows how");
     if (rc == NB_OK)
         rc = set_repair(repair, &o, err);
     if (rc == NB_OK)

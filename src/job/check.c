@@ -120,8 +120,8 @@ nb_status nb_check(const char *path, const nb_check_opts *o, nb_report *report, 
 
     memset(sum, 0, sizeof *sum);
     if ((rc = open_all(&c, path, err)) != NB_OK || (rc = open_scan(&c, err)) != NB_OK || (rc = open_plan(&c, err)) != NB_OK ||
-        (rc = nb_check_config(&c, err)) != NB_OK || (rc = nb_check_names(&c, err)) != NB_OK || (rc = nb_check_values(&c, err)) != NB_OK ||
-        (rc = nb_check_order(&c, err)) != NB_OK || (rc = nb_store_still(c.store, err)) != NB_OK)
+        (rc = nb_check_config(&c, err)) != NB_OK || (rc = nb_check_names(&c, err)) != NB_OK || (rc = nb_check_numbers(&c, err)) != NB_OK ||
+        (rc = nb_check_values(&c, err)) != NB_OK || (rc = nb_check_order(&c, err)) != NB_OK || (rc = nb_store_still(c.store, err)) != NB_OK)
         goto done;
     fill_sum(&c, sum);
     rc = nb_report_count_sev(report, NB_SEV_REJECT) ? NB_NO : NB_OK;

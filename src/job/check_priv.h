@@ -25,9 +25,10 @@ typedef struct nb_checker {
 } nb_checker;
 
 /* Each stage adds findings and fails only when it cannot go on (memory, reading, cancelled). */
-nb_status nb_check_config(nb_checker *c, nb_err *err); /* check_config.c: FIL-010, CFG rules */
-nb_status nb_check_names(nb_checker *c, nb_err *err);  /* check_names.c: NAM, SHP-013, SHP-014, CFG-015 */
-nb_status nb_check_order(nb_checker *c, nb_err *err);  /* check_order.c: ORD */
-nb_status nb_check_values(nb_checker *c, nb_err *err); /* check_values.c: VAL, CFG-012, CFG-013 */
+nb_status nb_check_config(nb_checker *c, nb_err *err);  /* check_config.c: FIL-010, CFG rules */
+nb_status nb_check_names(nb_checker *c, nb_err *err);   /* check_names.c: NAM, SHP-013, SHP-014, CFG-015 */
+nb_status nb_check_numbers(nb_checker *c, nb_err *err); /* check_numbers.c: NAM-010, NAM-011 */
+nb_status nb_check_order(nb_checker *c, nb_err *err);   /* check_order.c: ORD */
+nb_status nb_check_values(nb_checker *c, nb_err *err);  /* check_values.c: VAL, CFG-012, CFG-013 */
 
 #endif

@@ -23,6 +23,7 @@ typedef struct nb_convert_opts {
     nb_repair repair;
     bool lossy;           /* scales may be rounded to scale_dtype                                        */
     bool no_verify;       /* do not read the result back                                                 */
+    bool bits_check;      /* also compare every number of input and result, one by one (nb_diff_run)     */
     nb_dtype scale_dtype; /* of layouts; NB_DT_NONE: as stored, float16 where the layout knows nothing else */
     unsigned bits;        /* what the caller expects of every linear; 0: anything. Others are CNV-060    */
     int64_t group_size;   /* the same; 0: anything                                                       */
@@ -39,7 +40,7 @@ typedef struct nb_convert_sum {
     const nb_format *from, *format;        /* layouts; NULL: floats                          */
     uint64_t n_scales, n_rounded;          /* scales written; of them rounded by `lossy`    */
     size_t n_repaired;                     /* linears                                        */
-    bool verified;
+    bool verified, bits_checked;
     size_t n_blocks[3];       /* gguf: linears stored as Q4_0, Q4_1, Q8_0                                       */
     double max_abs, max_step; /* gguf: largest change of a value, and in steps of its scale                    */
     double max_rel;           /* largest |new - old| / |old| of a value that is not below the normal range */
@@ -56,7 +57,7 @@ nb_status nb_convert_target(const char *name, nb_convert_opts *o, nb_err *err);
  * To a layout: codes, zero points and scales are the same numbers afterwards, or the call fails with the rule that forbids it:
  * CNV-010 (g_idx), CNV-020 (zero 0 in v1), CNV-030 (scale type), CNV-040 (no zero points), CNV-050 (sizes), CNV-060 (bits, groups).
  * Tensors that are not quantized, and all small files but the configurations, are copied byte for byte. The staged result is opened
- * again and compared linear by linear unless no_verify: NB_EVERIFY when it differs.
+ * again and compared linear by linear unless no_verify, by sums, and with bits_check number by number: NB_EVERIFY when it differs.
  *
  * To GGUF (out is a file): linears as Q4_0 or Q8_0, exact, or Q4_1, whose minimum -scale * zero is rounded to float16 (counted in
  * max_abs, max_step); other tensors keep their type, vectors become F32. CNV-030 for scales that float16 does not hold.

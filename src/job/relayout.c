@@ -1,6 +1,7 @@
 /* relayout.c - convert to a layout: for every linear, stripe by stripe, from.unpack -> hub -> to.pack -> sink. Stripes go over the
  * pool; a stripe's bytes depend on nothing but the input. One linear is in memory at a time, and where its codes go as words
  * (relayout_words.c) only its zero points and scales. */
+#include "job/diff.h"
 #include "job/relayout.h"
 
 #include <inttypes.h>
@@ -410,9 +411,26 @@ static nb_status verify(nb_relay *j, const nb_outdir *out)
     return rc;
 }
 
+/* Codes, zero points and scales of every linear, values of everything else, on both sides. Float offsets round products of these. */
+static nb_status check_bits(nb_relay *j, const char *in, const nb_outdir *out)
+{
+    static const char what[] = "compared number by number, the result differs from the input";
+    nb_diff d = { 0 };
+    nb_status rc = nb_diff_run(in, nb_outdir_path(out), &(nb_diff_opts){ .pool = j->o->pool }, &d, j->err);
+
+    if (rc == NB_OK || rc == NB_NO) {
+        rc = d.n_quantized == j->n_linears && d.n_same_codes == d.n_quantized ? NB_OK : differs(j, nb_outdir_path(out), what);
+        for (size_t i = 0; i < d.n_rows && rc == NB_OK; i++)
+            if (!d.rows[i].codes && d.rows[i].kind != NB_DIFF_SAME)
+                rc = differs(j, d.rows[i].name, what);
+    }
+    nb_diff_clear(&d);
+    return rc;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
 
-static nb_status relayout(nb_relay *j, nb_outdir *out)
+static nb_status relayout(nb_relay *j, const char *in, nb_outdir *out)
 {
     nb_err *err = j->err;
     nb_status rc = nb_relay_plan(j, err);
@@ -435,6 +453,8 @@ static nb_status relayout(nb_relay *j, nb_outdir *out)
     }
     if (rc == NB_OK && !j->o->no_verify)
         j->sum->verified = (rc = verify(j, out)) == NB_OK;
+    if (rc == NB_OK && j->o->bits_check)
+        j->sum->bits_checked = (rc = check_bits(j, in, out)) == NB_OK;
     return rc;
 }
 
@@ -456,7 +476,7 @@ nb_status nb_conv_relayout(const char *in, const char *out, const nb_convert_opt
     if (rc == NB_OK)
         rc = nb_outdir_open(&dir, out, o->force, &in, 1, j.err);
     if (rc == NB_OK)
-        rc = relayout(&j, dir);
+        rc = relayout(&j, in, dir);
     if (rc == NB_OK)
         rc = nb_outdir_commit(dir, j.err);
     else

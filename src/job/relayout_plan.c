@@ -207,6 +207,8 @@ nb_status nb_relay_plan(nb_relay *j, nb_err *err)
 {
     const nb_status rc = list_items(j, err);
 
+    if (rc == NB_OK && j->to->offsets && !j->in.scan.format->offsets)
+        nb_log(j->o->host, NB_LOG_INFO, "zero points become float16 offsets; integer zeros stay recoverable. [CNV-070]");
     return rc == NB_OK ? plan_spec(j, err) : rc;
 }
 

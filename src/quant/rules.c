@@ -89,6 +89,9 @@ static const nb_rule rules[] = {
     WARN("CFG-013", "cfg.zero_point",
          "The config says that the quantization is asymmetric, but every stored zero point is the middle code. Nothing is wrong with "
          "the numbers; declaring the model symmetric lets faster kernels take it."),
+    WARN(
+        "CFG-014", "cfg.zero_point",
+        "checkpoint_format and the stored zero points contradict each other. The finding is ORD-005, which says which of the two is used."),
     REJECT("CFG-015", "cfg.quant_skip", NB_EFORMAT,
            "Which modules are quantized is said twice: by the tensors that exist and by the exclusion list of the config. Here they "
            "contradict each other, so a loader that builds its layers from the config looks for tensors that are not there."),
@@ -140,6 +143,12 @@ static const nb_rule rules[] = {
            "changes every result, and this architecture has no place for it."),
     REJECT("NAM-009", "qt.ambiguous", NB_EFORMAT,
            "One module has the packed tensors of two families of layouts (qweight and weight_packed)."),
+    REJECT("NAM-010", "cfg.missing_tensor", NB_EFORMAT,
+           "Layers and experts are numbered from 0 without a gap. A number is missing, so a part of the model is: most often a shard was "
+           "not fetched or not converted."),
+    WARN("NAM-011", "cfg.stacked_experts",
+         "All experts of a layer lie in one tensor of three dimensions. nibble reads it as it is; programs that look for a matrix per "
+         "expert (experts.0.up_proj and so on) do not find them."),
     /* shapes and dtypes */
     REJECT("SHP-001", "qt.dtype", NB_EFORMAT,
            "Packed words are stored as 32-bit integers in this layout. Another element type means another layout, or a damaged export. "
@@ -254,6 +263,9 @@ static const nb_rule rules[] = {
            "GPTQ v1 stores zero points minus one, so 0 has no portable form: programs disagree about what is written and read. gptq_v2 "
            "holds it."),
     REJECT("CNV-040", "conv.zero", NB_EFORMAT, "The target has no zero points: every group must have the middle code as its zero."),
+    INFO("CNV-070", "conv.offsets",
+         "The target stores zero points as float16 offsets, -scale times zero. A product is rounded, but the integer behind it can be "
+         "told again from offset and scale, and nibble refuses where it could not."),
     REJECT("CNV-090", "conv.gpu_layout", NB_EUNSUPPORTED,
            "BitBLAS stores weights in an order that depends on the GPU and on the version that prepared them. Bytes alone do not tell "
            "which, so any reading would be a guess."),
