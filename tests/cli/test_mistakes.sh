@@ -99,7 +99,7 @@ mistake "no tokenizer" 3 'tok.missing [FIL-010]: T/mute: there is no tokenizer.j
     "$NIBBLE" run "$TMP/mute" hi
 yes 'It is a truth universally acknowledged,' | head -n 300 >"$TMP/long.txt"
 rc=0; timeout 60 "$NIBBLE" run $model "$(cat "$TMP/long.txt")" --raw -n 4 >"$TMP/out" 2>"$TMP/err" || rc=$?
-[ $rc -eq 6 ] && grep -q '^nibble: error: limit.context: the prompt has [0-9]* tokens, the context holds 1024 with the answer; shorten the prompt or raise --context$' "$TMP/err" ||
+[ $rc -eq 6 ] && grep -q '^nibble: error: limit.context \[KV-20\]: the prompt has [0-9]* tokens, the context holds 1024 with the answer; shorten the prompt or raise --context$' "$TMP/err" ||
     fail "context too long: exit $rc"
 echo "ok context too long"
 copy plain && rm "$TMP/plain/tokenizer_config.json"
