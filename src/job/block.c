@@ -320,10 +320,11 @@ nb_status nb_block_read(nb_block *b, nb_mod mod, float *w, nb_err *err)
 nb_status nb_block_error(nb_block *b, nb_mod mod, const float *w, const float *v, double *e, nb_err *err)
 {
     const nb_input *in = nb_block_input(b, mod);
+    const size_t step = in->n_sample > NB_BLOCK_JUDGE ? in->n_sample / NB_BLOCK_JUDGE : 1;
     size_t n, k;
 
     nb_mod_size(b->plan, mod, &n, &k);
-    return nb_output_error(b->pool, w, v, n, k, in->n_sample ? in->sample : NULL, in->k, in->n_sample, e, err);
+    return nb_output_error(b->pool, w, v, n, k, in->n_sample ? in->sample : NULL, in->k * step, in->n_sample / step, e, err);
 }
 
 /* ---- replay ---- */

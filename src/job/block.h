@@ -16,7 +16,7 @@
 #include "job/qmods.h"
 #include "model/exec.h"
 
-enum { NB_BLOCK_CHUNK = 2048, NB_BLOCK_EXEC_ROWS = 512, NB_BLOCK_MAX_OPS = 64, NB_BLOCK_SAMPLE = 512 };
+enum { NB_BLOCK_CHUNK = 2048, NB_BLOCK_EXEC_ROWS = 512, NB_BLOCK_MAX_OPS = 64, NB_BLOCK_SAMPLE = 512, NB_BLOCK_JUDGE = 128 };
 
 /* What to take from where. */
 typedef struct nb_block_in {
@@ -98,7 +98,7 @@ const nb_input *nb_block_input(const nb_block *b, nb_mod mod);
 
 /* Original weights of one linear as f32 into w[n][k]; NaN and Inf are refused here (NU-01). */
 nb_status nb_block_read(nb_block *b, nb_mod mod, float *w, nb_err *err);
-/* Relative output error of v against w on the sampled inputs of the linear. */
+/* Relative output error of v against w on NB_BLOCK_JUDGE or a few more of the sampled inputs of the linear. */
 nb_status nb_block_error(nb_block *b, nb_mod mod, const float *w, const float *v, double *e, nb_err *err);
 
 /* Outputs of the block as it is now (or those of the original block) become the next inputs; unbind. */

@@ -20,12 +20,16 @@
 #include "solve/solve_gptq.h"
 #include "tensor/dtype.h"
 
-enum { NB_QUANTIZE_CLIPS = 20, NB_QUANTIZE_REFINE = 4 }; /* clip candidates, sweeps over codes unless the user says otherwise */
-#define NB_QUANTIZE_DAMP   0.05                          /* first share of the mean diagonal that GPTQ adds */
-#define NB_QUANTIZE_LEAST  0.005                         /* share of the calibration tokens that an expert must see */
-#define NB_QUANTIZE_MEMORY 0.6                           /* share of the free memory that a job takes */
-#define NB_QUANTIZE_MSE    2.0                           /* exponent of its grid search, on unless the user says 0: it lowers KL */
-#define NB_QUANTIZE_GPTAQ  0.5 /* share of the step towards what the original model computes, unless the user says otherwise */
+enum {
+    NB_QUANTIZE_CLIPS = 20,
+    NB_QUANTIZE_REFINE = 4,
+    NB_QUANTIZE_MAX_REFINE = 100
+};                               /* clip candidates, sweeps over codes unless the user says otherwise */
+#define NB_QUANTIZE_DAMP   0.05  /* first share of the mean diagonal that GPTQ adds */
+#define NB_QUANTIZE_LEAST  0.005 /* share of the calibration tokens that an expert must see */
+#define NB_QUANTIZE_MEMORY 0.6   /* share of the free memory that a job takes */
+#define NB_QUANTIZE_MSE    2.0   /* exponent of its grid search, on unless the user says 0: it lowers KL */
+#define NB_QUANTIZE_GPTAQ  0.5   /* share of the step towards what the original model computes, unless the user says otherwise */
 
 typedef enum nb_quant_method { NB_QUANT_RTN, NB_QUANT_AWQ, NB_QUANT_GPTQ, NB_QUANT_METHODS } nb_quant_method;
 

@@ -90,7 +90,8 @@ nb_status nb_qjob_recipe(const nb_qjob *j, nb_json **out, nb_err *err)
         ok = ok && nb_json_set(r, "order", nb_json_new_str(orders[o->order])) &&
              nb_json_set(r, "static_groups", nb_json_new_bool(o->static_groups)) &&
              nb_json_set(r, "damp", nb_json_new_real(o->damp > 0 ? o->damp : NB_QUANTIZE_DAMP)) &&
-             nb_json_set(r, "mse", nb_json_new_real(o->mse));
+             nb_json_set(r, "mse", nb_json_new_real(o->mse)) && nb_json_set(r, "gptaq", nb_json_new_real(o->gptaq)) &&
+             nb_json_set(r, "refine", nb_json_new_int(o->refine));
     if (!ok) {
         nb_json_free(r);
         return nb_enomem(err, "the recipe");
