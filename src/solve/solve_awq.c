@@ -272,10 +272,24 @@ static void clip_rows(void *user, size_t begin, size_t end, int thread)
     }
 }
 
+/* Search and clamp; second moments of all groups are in p->c, or p->x holds a few tokens. */
+static nb_status clip_all(nb_pool *pool, struct clip_ctx *p, nb_err *err)
+{
+    const size_t blocks = (p->n + CLIP_ROWS - 1) / CLIP_ROWS;
+
+    p->wide = p->c ? p->grid->g : p->t;
+    p->scratch = nb_alloc_array((size_t)nb_pool_threads(pool) * CLIP_ROWS * p->steps, (p->grid->g + p->wide) * sizeof *p->scratch);
+    if (!p->scratch)
+        return nb_enomem(err, "the clip search");
+    nb_parallel_for(pool, blocks * p->n_groups, 1, clip_rows, p);
+    nb_free(p->scratch);
+    return NB_OK;
+}
+
 nb_status nb_awq_clip(nb_pool *pool, const nb_grid *grid, float *w, size_t n, size_t k, const float *x, size_t ldx, size_t t,
                       const float *s, unsigned steps, uint8_t *index, float *errors, nb_err *err)
 {
-    const size_t g = grid->g, n_groups = k / g, blocks = (n + CLIP_ROWS - 1) / CLIP_ROWS;
+    const size_t g = grid->g, n_groups = k / g;
     struct clip_ctx p = {
         .grid = grid, .w = w, .n = n, .k = k, .t = t, .n_groups = n_groups, .steps = steps, .index = index, .errors = errors
     };
@@ -287,23 +301,38 @@ nb_status nb_awq_clip(nb_pool *pool, const nb_grid *grid, float *w, size_t n, si
             memset(index, 0, n * n_groups);
         return NB_OK;
     }
-    p.wide = gram ? g : t;
     p.x = nb_alloc_array(t, k * sizeof *p.x);
     p.c = gram ? nb_alloc_array(k, g * sizeof *p.c) : NULL;
-    p.scratch = nb_alloc_array((size_t)nb_pool_threads(pool) * CLIP_ROWS * steps, (g + p.wide) * sizeof *p.scratch);
-    if (!p.x || !p.scratch || (gram && !p.c)) {
+    if (!p.x || (gram && !p.c))
         rc = nb_enomem(err, "the clip search");
-        goto done;
-    }
-    for (size_t i = 0; i < t; i++)
+    for (size_t i = 0; rc == NB_OK && i < t; i++)
         for (size_t j = 0; j < k; j++)
             p.x[i * k + j] = s ? x[i * ldx + j] / s[j] : x[i * ldx + j];
-    if (gram)
+    if (rc == NB_OK && gram)
         nb_parallel_for(pool, n_groups, 1, clip_grams, &p);
-    nb_parallel_for(pool, blocks * n_groups, 1, clip_rows, &p);
-done:
-    nb_free(p.scratch);
+    if (rc == NB_OK)
+        rc = clip_all(pool, &p, err);
     nb_free(p.c);
     nb_free(p.x);
+    return rc;
+}
+
+nb_status nb_awq_clip_moments(nb_pool *pool, const nb_grid *grid, float *w, size_t n, size_t k, const float *c, const float *s,
+                              unsigned steps, uint8_t *index, float *errors, nb_err *err)
+{
+    const size_t g = grid->g;
+    struct clip_ctx p = { .grid = grid, .w = w, .n = n, .k = k, .n_groups = k / g, .steps = steps, .index = index, .errors = errors };
+    nb_status rc;
+
+    p.c = nb_alloc_array(k, g * sizeof *p.c);
+    if (!p.c)
+        return nb_enomem(err, "the clip search");
+    for (size_t i = 0; i < k; i++)
+        for (size_t j = 0; j < g; j++) {
+            const size_t col = i / g * g + j;
+            p.c[i * g + j] = s ? c[i * k + col] / (s[i] * s[col]) : c[i * k + col];
+        }
+    rc = clip_all(pool, &p, err);
+    nb_free(p.c);
     return rc;
 }

@@ -49,5 +49,8 @@ nb_status nb_awq_gram_loss(nb_pool *pool, const nb_grid *grid, const float *w, c
  *   index  [n][k/g] winning candidate, or NULL;  errors  [steps][n][k/g], or NULL */
 nb_status nb_awq_clip(nb_pool *pool, const nb_grid *grid, float *w, size_t n, size_t k, const float *x, size_t ldx, size_t t,
                       const float *s, unsigned steps, uint8_t *index, float *errors, nb_err *err);
+/* The same from the second moments c[k][k] of the inputs (mean over tokens), of which groups need their own square. */
+nb_status nb_awq_clip_moments(nb_pool *pool, const nb_grid *grid, float *w, size_t n, size_t k, const float *c, const float *s,
+                              unsigned steps, uint8_t *index, float *errors, nb_err *err);
 
 #endif
