@@ -90,7 +90,9 @@ static nb_status choose_gptq(nb_quantize_opts *o, const words *w, nb_err *err)
     if (rc == NB_OK)
         rc = only_for(w->gptaq >= 0, "--gptaq", o, NB_QUANT_GPTQ, err);
     if (rc == NB_OK)
-        rc = only_for(w->refine >= 0, "--refine", o, NB_QUANT_GPTQ, err);
+        rc = w->refine >= 0 && o->method == NB_QUANT_RTN
+                 ? nb_fail(err, NB_EARG, "arg.value", "", "--refine belongs to --method awq or gptq")
+                 : NB_OK;
     o->gptaq = w->gptaq >= 0 ? w->gptaq : NB_QUANTIZE_GPTAQ;
     o->refine = w->refine >= 0 ? (unsigned)w->refine : NB_QUANTIZE_REFINE;
     o->damp = w->damp > 0 ? w->damp : 0;
@@ -113,6 +115,8 @@ static nb_status choose(nb_quantize_opts *o, const words *w, nb_err *err)
         return nb_fail(err, NB_EARG, "arg.value", "", "--sym and --asym exclude each other");
     o->sym = w->sym || (nb_quantize_method(o->method).sym && !w->asym);
     rc = only_for(o->plain, "--awq-plain", o, NB_QUANT_AWQ, err);
+    if (rc == NB_OK)
+        rc = only_for(o->inspect, "--awq-inspect", o, NB_QUANT_AWQ, err);
     return rc == NB_OK ? choose_gptq(o, w, err) : rc;
 }
 
@@ -139,6 +143,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--calib-len", NB_OPT_INT, &len, 1, 1e6, "N", "tokens per row (all; 512 of a text)" },
         { "--calib-replay", NB_OPT_STR, &w.replay, 0, 0, "KIND", "what the next block sees: quantized (default) or original" },
         { "--awq-plain", NB_OPT_FLAG, &o.plain, 0, 0, NULL, "scales from activations alone" },
+        { "--awq-inspect", NB_OPT_FLAG, &o.inspect, 0, 0, NULL, "losses from whole modules run again and again, as other programs do" },
         { "--awq-clip", NB_OPT_INT, &clip, 0, NB_AWQ_MAX_CLIPS, "N", "bounds tried per group (20; 10 as other programs, 0: no clipping)" },
         { "--act-group-aware", NB_OPT_FLAG, &w.gar, 0, 0, NULL, "gptq: most active inputs first, group by group (default)" },
         { "--desc-act", NB_OPT_FLAG, &w.desc, 0, 0, NULL, "gptq: most active inputs first, over all; needs g_idx" },
@@ -147,7 +152,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--damp", NB_OPT_NUM, &w.damp, 1e-6, 0.99, "X", "gptq: share of the mean diagonal added (0.05)" },
         { "--mse", NB_OPT_NUM, &w.mse, 0, 10, "P", "gptq: shrink grids while the error to the power P falls (2; 0: off)" },
         { "--gptaq", NB_OPT_NUM, &w.gptaq, 0, 1, "X", "gptq: share of the step towards the original model's outputs (0.5; 0: off)" },
-        { "--refine", NB_OPT_INT, &w.refine, 0, 100, "N", "gptq: sweeps of coordinate descent over the codes (4; 0: off)" },
+        { "--refine", NB_OPT_INT, &w.refine, 0, 100, "N", "awq, gptq: sweeps of coordinate descent over the codes (4; 0: off)" },
         { "--scale-dtype", NB_OPT_STR, &w.scales, 0, 0, "TYPE", "f16 (default) or bf16" },
         { "-o,--output", NB_OPT_STR, &out, 0, 0, "OUT", "directory to write" },
         { "--force", NB_OPT_FLAG, &o.force, 0, 0, NULL, "replace OUT when it exists" },

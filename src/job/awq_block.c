@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "job/awq_priv.h"
+#include "solve/solve_refine.h"
 
 static nb_grid grid_of(const nb_qmod *m)
 {
@@ -139,7 +140,17 @@ static double span_macs(const nb_plan *p, const nb_span *s, double attn)
     return work;
 }
 
-static void size_group(const nb_plan *p, const nb_scale_group *g, double t, double attn, sizes *z)
+bool nb_awq_by_moments(const nb_awq_opts *o, const nb_scale_group *g)
+{
+    if (g->n_spans == 0)
+        return true;
+    for (size_t i = 0; i < g->n_mods; i++)
+        if (o->inspect || nb_mod_expert(g->mods[i]) != NB_NO_EXPERT || g->mods[i] >= NB_MOD_KVB)
+            return false;
+    return true;
+}
+
+static void size_group(const nb_plan *p, const nb_awq_opts *o, const nb_scale_group *g, double t, double attn, sizes *z)
 {
     size_t total = 0, width = 0, n, k;
     bool experts = false;
@@ -151,11 +162,13 @@ static void size_group(const nb_plan *p, const nb_scale_group *g, double t, doub
     }
     if (!experts && total > z->need.w)
         z->need.w = total;
-    if (g->n_spans == 0) {
-        const double tokens = experts ? t * (double)p->cfg->moe.n_active / (double)p->cfg->moe.n_experts : t;
+    if (nb_awq_by_moments(o, g)) {
+        const double tokens = experts ? t * (double)p->cfg->moe.n_active / (double)p->cfg->moe.n_experts : 0;
+        const double rows = (double)total / (double)g->k;
         z->gram = g->k > z->gram ? g->k : z->gram;
         z->need.gram[g->op] = z->need.gram[g->op] || !experts;
-        z->macs += tokens * (double)g->k * (double)g->k / 2 + NB_AWQ_RATIOS * (double)total * (double)g->k;
+        z->macs += tokens * (double)g->k * (double)g->k / 2;
+        z->macs += NB_AWQ_RATIOS * (rows < 2 * NB_AWQ_LOSS_ROWS ? rows : 1.5 * NB_AWQ_LOSS_ROWS) * (double)g->k * (double)g->k;
         return;
     }
     z->need.full[g->op] = true;
@@ -172,16 +185,24 @@ static nb_status find_sizes(const nb_plan *p, const nb_store *s, const nb_awq_op
 {
     const double t = (double)rows * (double)len, attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2;
     nb_status rc = NB_OK;
-    double most = 0;
+    double most = 0, moments = 0;
 
     *z = (sizes){ 0 };
     nb_block_sizes(p, rows, len, &z->need);
+    for (size_t op = 0; op < p->n_ops; op++)
+        if (p->ops[op].kind == NB_OP_LINEAR) {
+            size_t n, k;
+            nb_plan_linear_size(p, p->ops[op].roles[0], &n, &k);
+            z->need.gram[op] = true;
+            z->gram = k > z->gram ? k : z->gram;
+            moments += t * (double)k * (double)k / 2;
+        }
     for (size_t l = 0; l < p->cfg->n_layers && rc == NB_OK; l++) {
         nb_scale_groups gs;
-        z->macs = 0;
+        z->macs = moments;
         rc = nb_scale_groups_find(p, s, l, o->shared_v, &gs, err);
         for (size_t i = 0; rc == NB_OK && i < gs.n; i++)
-            size_group(p, &gs.g[i], t, attn, z);
+            size_group(p, o, &gs.g[i], t, attn, z);
         nb_scale_groups_clear(&gs);
         most = z->macs > most ? z->macs : most;
     }
@@ -193,7 +214,7 @@ nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_op
                             nb_err *err)
 {
     const double t = (double)rows * (double)len, attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2; /* at half the speed */
-    double layer = 0, clip = 0;
+    double layer = 0, clip = 0, refine = 0;
     sizes z;
     nb_status rc = find_sizes(p, s, o, rows, len, &z, err);
 
@@ -207,9 +228,10 @@ nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_op
         const nb_qmod *m = &o->mods->mods[i];
         const double w = (double)m->at.n * (double)m->at.k / (double)p->cfg->n_layers;
         layer += w;
+        refine += m->quantized && o->refine ? 1.5 * w * (double)m->at.k : 0;
         clip += m->quantized && nb_role_clips(nb_mod_role(m->mod)) ? w * (double)o->clip * (double)grid_of(m).g : 0;
     }
-    out->macs = z.macs + 2 * t * (layer + attn) + clip + 3 * 512 * layer;
+    out->macs = z.macs + 2 * t * (layer + attn) + clip + refine + 4 * NB_BLOCK_JUDGE * layer;
     return NB_OK;
 }
 
@@ -230,7 +252,9 @@ static nb_status take_buffers(nb_awq_block *b, const sizes *z, nb_err *err)
     b->part = nb_alloc_array(b->base.tokens, sizeof *b->part);
     b->test[0] = nb_alloc_array(test, sizeof **b->test);
     b->test[1] = nb_alloc_array(test, sizeof **b->test);
-    if (!b->as_input || !b->as_pred || !b->out || !b->part || !b->test[0] || !b->test[1])
+    b->moments = nb_alloc_array(z->gram, z->gram * sizeof *b->moments);
+    b->moments_op = SIZE_MAX;
+    if (!b->moments || !b->as_input || !b->as_pred || !b->out || !b->part || !b->test[0] || !b->test[1])
         return nb_enomem(err, "calibration activations; fewer rows need less (--calib-rows)");
     return NB_OK;
 }
@@ -282,6 +306,7 @@ void nb_awq_block_close(nb_awq_block *b)
     nb_block_clear(&b->base);
     nb_qmods_clear(&b->own);
     nb_spill_close(&b->ref_mem);
+    nb_free(b->moments);
     nb_free(b->as_input);
     nb_free(b->as_pred);
     nb_free(b->out);
@@ -335,6 +360,7 @@ nb_status nb_awq_block_capture(nb_awq_block *b, size_t layer, nb_err *err)
     nb_status rc = nb_block_bind(&b->base, layer, err);
 
     forget_layer(b);
+    b->moments_op = SIZE_MAX;
     b->expert = NB_NO_EXPERT;
     memset(b->as_input, 0xff, b->n_ids * sizeof *b->as_input);
     memset(b->as_pred, 0xff, b->n_ids * sizeof *b->as_pred);
@@ -418,10 +444,39 @@ bool nb_awq_block_few(const nb_awq_block *b, nb_mod mod)
     return nb_mod_expert(mod) != NB_NO_EXPERT && (n == 0 || n < b->o.least_tokens);
 }
 
-nb_status nb_awq_block_take(nb_awq_block *b, nb_mod mod, float **w, double *before, nb_err *err)
+/* Second moments of what a linear reads, as it reads it now: behind the fold. NULL: only samples are known (experts). */
+static const float *moments_of(nb_awq_block *b, nb_mod mod)
+{
+    const nb_input *in = nb_block_input(&b->base, mod);
+    const nb_awq_group *g = nb_awq_block_group_of(b, mod);
+    const size_t op = nb_mod_op(b->base.plan, mod);
+
+    if (nb_mod_expert(mod) != NB_NO_EXPERT || !in->gram.sum || in->gram.tokens == 0)
+        return NULL;
+    if (b->moments_op != op) {
+        nb_gram_mean(&in->gram, b->moments);
+        for (size_t i = 0; g && i < in->k; i++)
+            for (size_t j = 0; j < in->k; j++)
+                b->moments[i * in->k + j] /= g->s[i] * g->s[j];
+    }
+    b->moments_op = op;
+    return b->moments;
+}
+
+/* Clip the folded weights in w. */
+static nb_status clip(nb_awq_block *b, nb_mod mod, const nb_grid *grid, size_t n, size_t k, nb_err *err)
 {
     const nb_awq_group *g = nb_awq_block_group_of(b, mod);
     const nb_input *in = nb_block_input(&b->base, mod);
+    const float *c = moments_of(b, mod);
+
+    if (c)
+        return nb_awq_clip_moments(b->base.pool, grid, b->base.w, n, k, c, NULL, b->o.clip, NULL, NULL, err);
+    return nb_awq_clip(b->base.pool, grid, b->base.w, n, k, in->sample, in->k, in->n_sample, g ? g->s : NULL, b->o.clip, NULL, NULL, err);
+}
+
+nb_status nb_awq_block_take(nb_awq_block *b, nb_mod mod, float **w, double *before, nb_err *err)
+{
     const nb_qmod *m = nb_awq_mod(b, mod);
     const nb_grid grid = grid_of(m);
     const size_t n = m->at.n, k = m->at.k;
@@ -437,9 +492,36 @@ nb_status nb_awq_block_take(nb_awq_block *b, nb_mod mod, float **w, double *befo
         return rc;
     nb_awq_fold_weights(b, mod, b->base.w, false);
     if (clips(b, mod))
-        rc =
-            nb_awq_clip(b->base.pool, &grid, b->base.w, n, k, in->sample, in->k, in->n_sample, g ? g->s : NULL, b->o.clip, NULL, NULL, err);
+        rc = clip(b, mod, &grid, n, k, err);
     *w = b->base.w;
+    return rc;
+}
+
+nb_status nb_awq_block_refine(nb_awq_block *b, nb_mod mod, nb_qlin *q, nb_err *err)
+{
+    const nb_fold_state state = nb_awq_block_state(b, mod);
+    float *h = (float *)moments_of(b, mod), *diag, damp = 0;
+    const size_t k = q->k;
+    nb_refine_result res;
+    nb_status rc;
+
+    if (!h || b->o.refine == 0 || state == NB_FOLD_NO_LOSS || state == NB_FOLD_CHANGES)
+        return NB_OK;
+    diag = nb_alloc_array(k, sizeof *diag);
+    rc = diag ? nb_block_read(&b->base, mod, b->base.tmp, err) : nb_enomem(err, "the refinement of a linear");
+    if (rc == NB_OK) {
+        nb_awq_fold_weights(b, mod, b->base.tmp, false);
+        for (size_t i = 0; i < k; i++)
+            damp += h[i * k + i] * (float)NB_AWQ_REFINE_DAMP / (float)k;
+        for (size_t i = 0; i < k; i++) {
+            diag[i] = h[i * k + i];
+            h[i * k + i] += diag[i] > 0.0f ? damp : 0.0f;
+        }
+        rc = nb_refine(b->base.pool, b->o.refine, h, b->base.tmp, q, &res, err);
+        for (size_t i = 0; i < k; i++)
+            h[i * k + i] = diag[i];
+    }
+    nb_free(diag);
     return rc;
 }
 

@@ -17,13 +17,18 @@
 #include "job/groups.h"
 #include "solve/solve_awq.h"
 
+enum { NB_AWQ_LOSS_ROWS = 256 }; /* outputs that a loss from second moments looks at, at least, where there are as many */
+#define NB_AWQ_REFINE_DAMP 0.05  /* share of the mean diagonal, as for GPTQ */
+
 typedef struct nb_awq_opts {
     const nb_qmods *mods; /* of the model, must outlive the block; NULL: all linears as the next three say */
     unsigned bits;
     int64_t group_size; /* -1: per channel */
     bool sym, plain;
     bool shared_v;        /* v -> o also where heads share rows of v         */
+    bool inspect;         /* losses of dense groups from the inspected modules, run for every candidate as the references do */
     unsigned clip;        /* candidates of the clip search, 0: none          */
+    unsigned refine;      /* sweeps of coordinate descent over the codes, 0: none */
     bool replay_original; /* next block sees the outputs of unquantized ones */
     bool all_experts;
     size_t least_tokens; /* experts that fewer tokens reach are rounded plainly */
@@ -85,6 +90,8 @@ const nb_awq_group *nb_awq_block_group_of(const nb_awq_block *b, nb_mod mod);
 /* Weights of one linear, folded and clipped: w[n][k], owned by b until the next take. *before: relative output error of
  * plain rounding of the original weights. */
 nb_status nb_awq_block_take(nb_awq_block *b, nb_mod mod, float **w, double *before, nb_err *err);
+/* After its final rounding: codes of q move one at a time to where the error against the unclipped weights is least. */
+nb_status nb_awq_block_refine(nb_awq_block *b, nb_mod mod, nb_qlin *q, nb_err *err);
 /* Its dequantized values w[n][k] (changed on return) go into the model. *after: relative output error against the original. */
 nb_status nb_awq_block_put(nb_awq_block *b, nb_mod mod, float *w, double *after, nb_err *err);
 

@@ -19,8 +19,10 @@ struct nb_awq_block {
     uint32_t expert;  /* whose inputs the base block has */
     float *ref, *out; /* outputs of the inspected spans: all tokens; one chunk */
     nb_spill ref_mem;
-    double *part;   /* [tokens]                                             */
-    float *test[2]; /* [NB_AWQ_TEST_ROWS * len][d]                          */
+    float *moments;    /* [k][k] of one input, mean over tokens; its scales divided out once they are folded */
+    size_t moments_op; /* whose, after the fold; SIZE_MAX: nobody's */
+    double *part;      /* [tokens]                                             */
+    float *test[2];    /* [NB_AWQ_TEST_ROWS * len][d]                          */
 };
 
 /* Where a linear stands in as_input and as_pred. */
@@ -28,6 +30,9 @@ size_t nb_awq_id(const nb_awq_block *b, nb_mod mod);
 /* What becomes of a linear of the layer; NULL: a router or the like. */
 const nb_qmod *nb_awq_mod(const nb_awq_block *b, nb_mod mod);
 bool nb_awq_quantized(const nb_awq_block *b, nb_mod mod);
+
+/* Are the losses of a group quadratic forms of the second moments of its input? */
+bool nb_awq_by_moments(const nb_awq_opts *o, const nb_scale_group *g);
 
 /* w *= scales of its inputs, rows /= scales of the group it precedes; or the other way round. */
 void nb_awq_fold_weights(const nb_awq_block *b, nb_mod mod, float *w, bool undo);

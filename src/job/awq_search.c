@@ -8,7 +8,8 @@ typedef struct search {
     nb_awq_block *b;
     nb_awq_group *g;
     const nb_input *in;
-    const float *gram; /* [k][k] when the linear is inspected alone */
+    const float *gram; /* [k][k] second moments when losses are made of them */
+    size_t n;          /* outputs in w that such a loss looks at    */
     float *tied;       /* [k] scales that inputs of one row share   */
     double *rows;      /* [outputs of pred][2] for that             */
     bool is_ref;       /* the chunk's outputs are the reference     */
@@ -141,14 +142,12 @@ static nb_status eval_spans(void *user, const float *s, double *loss, nb_err *er
 static nb_status eval_gram(void *user, const float *s, double *loss, nb_err *err)
 {
     search *q = user;
-    size_t n, k;
 
     if (nb_cancelled(q->b->base.host))
         return nb_block_stopped(err);
     if (q->tied)
         tie(q, s, q->tied);
-    nb_mod_size(q->b->base.plan, q->g->g->mods[0], &n, &k);
-    return nb_awq_gram_loss(q->b->base.pool, &q->g->grid, q->b->base.w, q->tied ? q->tied : s, n, k, q->gram, loss, err);
+    return nb_awq_gram_loss(q->b->base.pool, &q->g->grid, q->b->base.w, q->tied ? q->tied : s, q->n, q->g->g->k, q->gram, loss, err);
 }
 
 /* Read the quantized linears, into w one after another where that holds them all; sums of their weights. *rows: of all. */
@@ -196,6 +195,17 @@ static nb_status find_input(search *q, nb_err *err)
     return rc;
 }
 
+/* Every so manieth output moves to the front of w: they stand for all. */
+static void thin_out(search *q, size_t rows)
+{
+    const size_t step = !q->b->o.inspect && rows / NB_AWQ_LOSS_ROWS > 1 ? rows / NB_AWQ_LOSS_ROWS : 1, k = q->g->g->k;
+    float *w = q->b->base.w;
+
+    q->n = (rows + step - 1) / step;
+    for (size_t i = 1; step > 1 && i < q->n; i++)
+        memcpy(w + i * k, w + i * step * k, k * sizeof *w);
+}
+
 static nb_status run_search(search *q, float *means, double *wsum, nb_err *err)
 {
     nb_awq_block *b = q->b;
@@ -209,7 +219,8 @@ static nb_status run_search(search *q, float *means, double *wsum, nb_err *err)
         means[k + i] = (float)(wsum[i] / (double)rows);
     }
     if (rc == NB_OK && q->gram) {
-        nb_gram_mean(&q->in->gram, (float *)q->gram);
+        nb_gram_mean(&q->in->gram, b->moments);
+        thin_out(q, rows);
     } else if (rc == NB_OK) {
         q->is_ref = true;
         rc = run_spans(q, &none, err);
@@ -231,11 +242,10 @@ static nb_status run_search(search *q, float *means, double *wsum, nb_err *err)
 static nb_status search_group(nb_awq_block *b, nb_awq_group *g, nb_err *err)
 {
     const size_t k = g->g->k;
-    const bool alone = g->g->n_spans == 0;
     search q = { .b = b, .g = g };
     size_t n = 0, in;
     double *wsum;
-    float *means, *gram;
+    float *means;
     nb_status rc = find_input(&q, err);
 
     if (rc != NB_OK || g->state != NB_FOLD_ON)
@@ -244,17 +254,15 @@ static nb_status search_group(nb_awq_block *b, nb_awq_group *g, nb_err *err)
         nb_mod_size(b->base.plan, g->g->pred, &n, &in);
     wsum = nb_calloc(k, sizeof *wsum);
     means = nb_alloc_array(k, 2 * sizeof *means);
-    gram = alone ? nb_alloc_array(k, k * sizeof *gram) : NULL;
-    q.gram = gram;
+    q.gram = nb_awq_by_moments(&b->o, g->g) ? b->moments : NULL;
     q.tied = n ? nb_alloc_array(k, sizeof *q.tied) : NULL;
     q.rows = n ? nb_alloc_array(n, 2 * sizeof *q.rows) : NULL;
-    if (!wsum || !means || (alone && !gram) || (n && (!q.tied || !q.rows)))
+    if (!wsum || !means || (n && (!q.tied || !q.rows)))
         rc = nb_enomem(err, "the scale search");
     if (rc == NB_OK)
         rc = run_search(&q, means, wsum, err);
     nb_free(q.rows);
     nb_free(q.tied);
-    nb_free(gram);
     nb_free(means);
     nb_free(wsum);
     return rc;

@@ -21,7 +21,9 @@ static nb_awq_opts options(const nb_qjob *j)
                           .sym = o->sym,
                           .shared_v = o->shared_v,
                           .plain = o->plain,
+                          .inspect = o->inspect,
                           .clip = o->clip,
+                          .refine = o->refine,
                           .replay_original = o->replay_original,
                           .all_experts = o->all_experts,
                           .least_tokens = j->least_tokens,
@@ -117,6 +119,8 @@ static nb_status solve(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row
 
     if (rc == NB_OK)
         rc = nb_rtn_quantize(j->o->pool, &grid, w, q, err);
+    if (rc == NB_OK)
+        rc = nb_awq_block_refine(j->state, m->mod, q, err);
     if (rc != NB_OK)
         return rc;
     nb_qlin_dequant(q, w);

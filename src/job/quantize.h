@@ -91,12 +91,13 @@ typedef struct nb_quantize_opts {
     double least_tokens; /* an expert that a smaller share of the tokens reaches is rounded plainly; 0: NB_QUANTIZE_LEAST */
     bool shared_v;       /* AWQ: v -> o also where heads share rows of v */
     bool plain;          /* AWQ: scales from activations alone */
-    unsigned clip;       /* candidates of the clip search; NB_AWQ_CLIPS as the references, 0: none */
+    bool inspect;  /* AWQ: losses from the inspected modules, run for every candidate; else from second moments where they are dense */
+    unsigned clip; /* candidates of the clip search; NB_AWQ_CLIPS as the references, 0: none */
     nb_gptq_order order; /* GPTQ; NB_GPTQ_GAR is the usual one */
     bool static_groups;
     double damp, mse; /* 0: NB_QUANTIZE_DAMP, no search of the grid; NB_QUANTIZE_MSE is the usual exponent */
     double gptaq;     /* GPTQ: share of the step towards the original model (spec quantizers 9.8), 0: none */
-    unsigned refine;  /* GPTQ: sweeps of coordinate descent over the codes, 0: none */
+    unsigned refine;  /* AWQ, GPTQ: sweeps of coordinate descent over the codes, 0: none */
     bool force;
     bool plan_only;      /* tell the plan and return */
     bool restart;        /* drop an unfinished job for this output */

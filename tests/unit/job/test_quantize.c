@@ -101,9 +101,12 @@ static void recorded_layer(void **state)
     }
     for (size_t i = 0; i < NB_LEN(rows); i++) {
         const nb_json *groups = nb_json_get(nb_json_get(nb_json_get(meta, "awq"), rows[i].tag), "groups");
-        const nb_awq_opts o = {
-            .bits = 4, .group_size = (int64_t)rows[i].g, .plain = rows[i].plain, .clip = NB_AWQ_CLIPS, .norm_dtype = NB_DT_F32
-        };
+        const nb_awq_opts o = { .bits = 4,
+                                .group_size = (int64_t)rows[i].g,
+                                .plain = rows[i].plain,
+                                .inspect = true,
+                                .clip = NB_AWQ_CLIPS,
+                                .norm_dtype = NB_DT_F32 };
         const nb_awq_group *g;
         fixture f;
         size_t n;
