@@ -36,7 +36,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err);
 extern const nb_cmd nb_cmd_quantize;
 const nb_cmd nb_cmd_quantize = {
     .name = "quantize",
-    .usage = "quantize MODEL --method awq|gptq|rtn [--calib FILE] -o OUT [options]",
+    .usage = "quantize MODEL --method awq|gptq|awq+gptq|rtn [--calib FILE] -o OUT [options]",
     .brief = "16-bit model to a 4-bit AWQ or GPTQ checkpoint",
     .help = "MODEL is a Hugging Face directory with f16, bf16 or f32 weights. The linears of the decoder layers become 4-bit;\n"
             "embedding, head and norms stay. The result opens in vLLM, GPTQModel and Transformers. The calibration file is text;\n"
@@ -63,35 +63,36 @@ typedef struct words {
 } words;
 
 /* Each method's own options, refused with another one: nothing is ignored in silence. */
-static nb_status only_for(bool given, const char *option, const nb_quantize_opts *o, nb_quant_method m, nb_err *err)
+static nb_status only_for(bool given, const char *option, const nb_quantize_opts *o, bool (*fits)(nb_quant_method), const char *name,
+                          nb_err *err)
 {
-    if (!given || o->method == m)
+    if (!given || fits(o->method))
         return NB_OK;
-    return nb_fail(err, NB_EARG, "arg.value", "", "%s belongs to --method %s", option, nb_quantize_method(m).name);
+    return nb_fail(err, NB_EARG, "arg.value", "", "%s belongs to --method %s or awq+gptq", option, name);
 }
 
 static nb_status choose_gptq(nb_quantize_opts *o, const words *w, nb_err *err)
 {
-    nb_status rc = only_for(w->desc, "--desc-act", o, NB_QUANT_GPTQ, err);
+    nb_status rc = only_for(w->desc, "--desc-act", o, nb_quant_solves, "gptq", err);
 
     if (rc == NB_OK)
-        rc = only_for(w->gar, "--act-group-aware", o, NB_QUANT_GPTQ, err);
+        rc = only_for(w->gar, "--act-group-aware", o, nb_quant_solves, "gptq", err);
     if (rc == NB_OK)
-        rc = only_for(w->natural, "--natural-order", o, NB_QUANT_GPTQ, err);
+        rc = only_for(w->natural, "--natural-order", o, nb_quant_solves, "gptq", err);
     if (rc == NB_OK)
-        rc = only_for(o->static_groups, "--static-groups", o, NB_QUANT_GPTQ, err);
+        rc = only_for(o->static_groups, "--static-groups", o, nb_quant_solves, "gptq", err);
     if (rc == NB_OK)
-        rc = only_for(w->damp >= 0, "--damp", o, NB_QUANT_GPTQ, err);
+        rc = only_for(w->damp >= 0, "--damp", o, nb_quant_solves, "gptq", err);
     if (rc == NB_OK)
-        rc = only_for(w->mse >= 0, "--mse", o, NB_QUANT_GPTQ, err);
+        rc = only_for(w->mse >= 0, "--mse", o, nb_quant_solves, "gptq", err);
     if (rc == NB_OK && w->desc + w->gar + w->natural > 1)
         rc = nb_fail(err, NB_EARG, "arg.value", "", "--desc-act, --act-group-aware and --natural-order exclude each other");
     o->order = w->desc ? NB_GPTQ_DESC : w->natural ? NB_GPTQ_NATURAL : NB_GPTQ_GAR;
     if (rc == NB_OK)
-        rc = only_for(w->gptaq >= 0, "--gptaq", o, NB_QUANT_GPTQ, err);
+        rc = only_for(w->gptaq >= 0, "--gptaq", o, nb_quant_solves, "gptq", err);
     if (rc == NB_OK)
         rc = w->refine >= 0 && o->method == NB_QUANT_RTN
-                 ? nb_fail(err, NB_EARG, "arg.value", "", "--refine belongs to --method awq or gptq")
+                 ? nb_fail(err, NB_EARG, "arg.value", "", "--refine belongs to --method awq, gptq or awq+gptq")
                  : NB_OK;
     o->gptaq = w->gptaq >= 0 ? w->gptaq : NB_QUANTIZE_GPTAQ;
     o->refine = w->refine >= 0 ? (unsigned)w->refine : NB_QUANTIZE_REFINE;
@@ -114,9 +115,9 @@ static nb_status choose(nb_quantize_opts *o, const words *w, nb_err *err)
     if (w->sym && w->asym)
         return nb_fail(err, NB_EARG, "arg.value", "", "--sym and --asym exclude each other");
     o->sym = w->sym || (nb_quantize_method(o->method).sym && !w->asym);
-    rc = only_for(o->plain, "--awq-plain", o, NB_QUANT_AWQ, err);
+    rc = only_for(o->plain, "--awq-plain", o, nb_quant_scales, "awq", err);
     if (rc == NB_OK)
-        rc = only_for(o->inspect, "--awq-inspect", o, NB_QUANT_AWQ, err);
+        rc = only_for(o->inspect, "--awq-inspect", o, nb_quant_scales, "awq", err);
     return rc == NB_OK ? choose_gptq(o, w, err) : rc;
 }
 
@@ -132,7 +133,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
     nb_qview v = { .cli = cli, .o = &o };
     size_t n;
     const nb_opt opts[] = {
-        { "--method", NB_OPT_STR, &w.method, 0, 0, "NAME", "awq (default), gptq or rtn" },
+        { "--method", NB_OPT_STR, &w.method, 0, 0, "NAME", "awq (default), gptq, awq+gptq (scales of awq, then gptq) or rtn" },
         { "--bits", NB_OPT_INT, &bits, 2, 8, "N", "bits per weight (4; gptq: 2 to 8)" },
         { "--format", NB_OPT_STR, &o.format, 0, 0, "NAME", "layout to write (awq-gemm; gptq, or gptq_v2 when asymmetric)" },
         { "--group-size", NB_OPT_INT, &group, -1, 1 << 20, "N", "inputs that share a scale: 128 (default), 64, 32, or -1 for all" },

@@ -373,6 +373,11 @@ nb_status nb_awq_block_capture(nb_awq_block *b, size_t layer, nb_err *err)
         b->groups[i].g = &b->layout.g[i];
         rc = open_group(b, &b->groups[i], err);
     }
+    for (size_t i = 0; i < b->base.cap.n_in && rc == NB_OK; i++) { /* the solver of a layer before this one took them */
+        nb_input *in = &b->base.cap.in[i];
+        if (b->base.plan->ops[in->op].kind == NB_OP_LINEAR && !in->gram.sum)
+            rc = nb_gram_init(&in->gram, in->k, err);
+    }
     return rc == NB_OK ? nb_block_capture(&b->base, err) : rc;
 }
 
@@ -497,6 +502,15 @@ nb_status nb_awq_block_take(nb_awq_block *b, nb_mod mod, float **w, double *befo
     return rc;
 }
 
+nb_status nb_awq_block_folded(nb_awq_block *b, nb_mod mod, float *w, nb_err *err)
+{
+    const nb_status rc = nb_block_read(&b->base, mod, w, err);
+
+    if (rc == NB_OK)
+        nb_awq_fold_weights(b, mod, w, false);
+    return rc;
+}
+
 nb_status nb_awq_block_refine(nb_awq_block *b, nb_mod mod, nb_qlin *q, nb_err *err)
 {
     const nb_fold_state state = nb_awq_block_state(b, mod);
@@ -508,9 +522,8 @@ nb_status nb_awq_block_refine(nb_awq_block *b, nb_mod mod, nb_qlin *q, nb_err *e
     if (!h || b->o.refine == 0 || state == NB_FOLD_NO_LOSS || state == NB_FOLD_CHANGES)
         return NB_OK;
     diag = nb_alloc_array(k, sizeof *diag);
-    rc = diag ? nb_block_read(&b->base, mod, b->base.tmp, err) : nb_enomem(err, "the refinement of a linear");
+    rc = diag ? nb_awq_block_folded(b, mod, b->base.tmp, err) : nb_enomem(err, "the refinement of a linear");
     if (rc == NB_OK) {
-        nb_awq_fold_weights(b, mod, b->base.tmp, false);
         for (size_t i = 0; i < k; i++)
             damp += h[i * k + i] * (float)NB_AWQ_REFINE_DAMP / (float)k;
         for (size_t i = 0; i < k; i++) {

@@ -90,6 +90,8 @@ const nb_awq_group *nb_awq_block_group_of(const nb_awq_block *b, nb_mod mod);
 /* Weights of one linear, folded and clipped: w[n][k], owned by b until the next take. *before: relative output error of
  * plain rounding of the original weights. */
 nb_status nb_awq_block_take(nb_awq_block *b, nb_mod mod, float **w, double *before, nb_err *err);
+/* The weights of one linear as folded, neither clipped nor rounded: w[n][k]. */
+nb_status nb_awq_block_folded(nb_awq_block *b, nb_mod mod, float *w, nb_err *err);
 /* After its final rounding: codes of q move one at a time to where the error against the unclipped weights is least. */
 nb_status nb_awq_block_refine(nb_awq_block *b, nb_mod mod, nb_qlin *q, nb_err *err);
 /* Its dequantized values w[n][k] (changed on return) go into the model. *after: relative output error against the original. */

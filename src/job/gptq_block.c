@@ -9,7 +9,9 @@
 #include "solve/solve_rtn.h"
 
 struct nb_gptq_block {
-    nb_block base;
+    nb_block own, *base; /* base: own, or that of another method */
+    nb_gptq_read_fn *read;
+    void *user;
     nb_gptq_opts o;
     nb_gptq_extra x;
     nb_gptq_factor f;
@@ -77,6 +79,25 @@ nb_block_cost nb_gptq_block_cost(const nb_plan *p, const nb_gptq_extra *x, size_
     return c;
 }
 
+static nb_status read_original(void *user, nb_mod mod, float *w, nb_err *err)
+{
+    nb_gptq_block *b = user;
+
+    return nb_block_read(b->base, mod, w, err);
+}
+
+nb_status nb_gptq_block_over(nb_gptq_block **out, nb_block *base, nb_gptq_read_fn *read, void *user, const nb_gptq_opts *o,
+                             const nb_gptq_extra *x, nb_err *err)
+{
+    nb_gptq_block *b = nb_calloc(1, sizeof *b);
+
+    *out = b;
+    if (!b)
+        return nb_enomem(err, "the GPTQ block");
+    *b = (nb_gptq_block){ .base = base, .read = read, .user = user, .o = *o, .x = *x, .walks = nb_gptq_walk_can(base->plan) };
+    return NB_OK;
+}
+
 nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const nb_gptq_opts *o, const nb_gptq_extra *x, nb_err *err)
 {
     nb_gptq_block *b = nb_calloc(1, sizeof *b);
@@ -88,9 +109,12 @@ nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const n
         return nb_enomem(err, "the GPTQ block");
     b->o = *o;
     b->x = *x;
+    b->base = &b->own;
+    b->read = read_original;
+    b->user = b;
     b->walks = nb_gptq_walk_can(nb_model_plan(in->model));
     nb_block_sizes(nb_model_plan(in->model), in->calib->rows, in->calib->len, &need);
-    rc = nb_block_open(&b->base, in, &need, err);
+    rc = nb_block_open(&b->own, in, &need, err);
     if (rc == NB_OK)
         *out = b;
     else
@@ -114,27 +138,37 @@ void nb_gptq_block_close(nb_gptq_block *b)
         return;
     clear_input(b);
     nb_gptq_walk_clear(&b->walk);
-    nb_block_clear(&b->base);
+    nb_block_clear(&b->own);
     nb_free(b);
 }
 
 nb_block *nb_gptq_block_base(nb_gptq_block *b)
 {
-    return &b->base;
+    return b->base;
+}
+
+nb_status nb_gptq_block_reach(nb_gptq_block *b, size_t layer, nb_err *err)
+{
+    return b->walks ? nb_gptq_walk_reach(&b->walk, b->base, b->x.share > 0, layer, err) : NB_OK;
+}
+
+nb_status nb_gptq_block_start(nb_gptq_block *b, nb_err *err)
+{
+    b->routed = false;
+    for (size_t i = 0; b->base != &b->own && i < b->base->cap.n_in; i++)
+        nb_gram_clear(&b->base->cap.in[i].gram);
+    return b->walks ? nb_gptq_walk_start(&b->walk, err) : NB_OK;
 }
 
 nb_status nb_gptq_block_bind(nb_gptq_block *b, size_t layer, nb_err *err)
 {
-    nb_status rc = NB_OK;
+    nb_status rc = nb_gptq_block_reach(b, layer, err);
 
-    b->routed = false;
-    if (b->walks)
-        rc = nb_gptq_walk_reach(&b->walk, &b->base, b->x.share > 0, layer, err);
     if (rc == NB_OK)
-        rc = nb_block_bind(&b->base, layer, err);
-    if (rc == NB_OK && b->walks && b->base.h_next)
-        rc = nb_block_capture(&b->base, err);
-    return rc == NB_OK && b->walks ? nb_gptq_walk_start(&b->walk, err) : rc;
+        rc = nb_block_bind(b->base, layer, err);
+    if (rc == NB_OK && b->walks && b->base->h_next)
+        rc = nb_block_capture(b->base, err);
+    return rc == NB_OK ? nb_gptq_block_start(b, err) : rc;
 }
 
 /* The inputs of the layer's experts, once: behind attention as it was quantized. */
@@ -143,7 +177,7 @@ static nb_status route(nb_gptq_block *b, nb_mod mod, nb_err *err)
     nb_status rc = NB_OK;
 
     if (!b->routed)
-        rc = nb_block_capture_op(&b->base, nb_mod_op(b->base.plan, mod), err);
+        rc = nb_block_capture_op(b->base, nb_mod_op(b->base->plan, mod), err);
     b->routed = rc == NB_OK;
     return rc;
 }
@@ -159,19 +193,19 @@ static void no_moments(nb_gram *g)
 /* The second moments of what a LINEAR op reads, and its moments with what the original model reads there. */
 static nb_status walk_to(nb_gptq_block *b, nb_input *in, nb_err *err)
 {
-    const nb_plan *p = b->base.plan;
+    const nb_plan *p = b->base->plan;
     const bool paired = b->x.share > 0, adds = nb_gptq_walk_adds(p, in->op);
     nb_status rc = paired ? nb_cross_init(&b->cross, in->k, in->k, err) : NB_OK;
 
     if (rc == NB_OK && paired && adds)
-        rc = nb_cross_init(&b->resid, b->base.d, in->k, err);
+        rc = nb_cross_init(&b->resid, b->base->d, in->k, err);
     return rc == NB_OK ? nb_gptq_walk_to(&b->walk, in, &b->cross, adds ? &b->resid : NULL, err) : rc;
 }
 
 static nb_status moments(nb_gptq_block *b, nb_mod mod, nb_input **out, nb_err *err)
 {
-    const size_t op = nb_mod_op(b->base.plan, mod);
-    nb_input *in = nb_capture_at(&b->base.cap, op);
+    const size_t op = nb_mod_op(b->base->plan, mod);
+    nb_input *in = nb_capture_at(&b->base->cap, op);
     nb_status rc;
 
     if (!in)
@@ -179,13 +213,14 @@ static nb_status moments(nb_gptq_block *b, nb_mod mod, nb_input **out, nb_err *e
     if (nb_mod_expert(mod) != NB_NO_EXPERT) {
         const int which = nb_mod_role(mod) == NB_ROLE_DOWN;
         rc = route(b, mod, err);
-        *out = &b->base.expert[which];
-        return rc == NB_OK ? nb_block_expert(&b->base, nb_mod_expert(mod), which, NULL, true, err) : rc;
+        *out = &b->base->expert[which];
+        return rc == NB_OK ? nb_block_expert(b->base, nb_mod_expert(mod), which, NULL, true, err) : rc;
     }
     *out = in;
+    nb_gram_clear(&in->gram);
     rc = nb_gram_init(&in->gram, in->k, err);
     if (rc == NB_OK)
-        rc = b->walks ? walk_to(b, in, err) : nb_block_capture_op(&b->base, op, err);
+        rc = b->walks ? walk_to(b, in, err) : nb_block_capture_op(b->base, op, err);
     return rc;
 }
 
@@ -227,7 +262,7 @@ nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym
             rc = keep_moments(b, &in->gram, err);
     }
     if (rc == NB_OK) {
-        rc = nb_gptq_factor_make(&b->f, &b->o, in->gram.sum, in->k, b->base.pool, err);
+        rc = nb_gptq_factor_make(&b->f, &b->o, in->gram.sum, in->k, b->base->pool, err);
     }
     if (in)
         nb_gram_clear(&in->gram);
@@ -236,7 +271,7 @@ nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym
 
 size_t nb_gptq_block_tokens(const nb_gptq_block *b, nb_mod mod)
 {
-    return nb_block_input(&b->base, mod)->tokens;
+    return nb_block_input(b->base, mod)->tokens;
 }
 
 const nb_gptq_factor *nb_gptq_block_factor(const nb_gptq_block *b)
@@ -255,11 +290,11 @@ static nb_status round_weights(nb_gptq_block *b, const float *w, nb_qlin *q, nb_
     if (shift && !v)
         return nb_enomem(err, "a linear");
     if (shift)
-        rc = nb_shift(b->base.pool, &b->f, b->x.share, &b->cross, b->resid.sum ? &b->resid : NULL, w, q->n, v, err);
+        rc = nb_shift(b->base->pool, &b->f, b->x.share, &b->cross, b->resid.sum ? &b->resid : NULL, w, q->n, v, err);
     if (rc == NB_OK)
-        rc = nb_gptq_solve(&b->f, &b->o, shift ? v : w, q, res, b->base.pool, err);
+        rc = nb_gptq_solve(&b->f, &b->o, shift ? v : w, q, res, b->base->pool, err);
     if (rc == NB_OK && b->h && !res->fallback)
-        rc = nb_refine(b->base.pool, b->x.sweeps, b->h, shift ? v : w, q, &moved, err);
+        rc = nb_refine(b->base->pool, b->x.sweeps, b->h, shift ? v : w, q, &moved, err);
     nb_free(v);
     return rc;
 }
@@ -267,8 +302,8 @@ static nb_status round_weights(nb_gptq_block *b, const float *w, nb_qlin *q, nb_
 nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_mod mod, nb_qlin *q, nb_gptq_result *res, double *before, double *after, nb_err *err)
 {
     const nb_grid plain = { .g = q->g, .bits = q->bits, .sym = b->o.sym, .stored = q->scale_dtype };
-    nb_block *base = &b->base;
-    nb_status rc = nb_block_read(base, mod, base->w, err);
+    nb_block *base = b->base;
+    nb_status rc = b->read(b->user, mod, base->w, err);
 
     if (rc != NB_OK)
         return rc;
@@ -291,8 +326,8 @@ nb_status nb_gptq_block_replay(nb_gptq_block *b, nb_err *err)
     clear_input(b);
     if (b->walks)
         rc = nb_gptq_walk_end(&b->walk, err);
-    if (rc != NB_OK || !b->walks || b->base.h_next)
-        return rc == NB_OK ? nb_block_replay(&b->base, err) : rc;
-    nb_model_unbind_layer(b->base.model, b->base.layer);
+    if (rc != NB_OK || !b->walks || b->base->h_next)
+        return rc == NB_OK ? nb_block_replay(b->base, err) : rc;
+    nb_model_unbind_layer(b->base->model, b->base->layer);
     return rc;
 }

@@ -20,11 +20,21 @@ typedef struct nb_gptq_extra {
 /* What a block will take; for the plan. */
 nb_block_cost nb_gptq_block_cost(const nb_plan *p, const nb_gptq_extra *x, size_t rows, size_t len, bool replay_original, int threads);
 
+/* Original weights of a linear of the bound layer into w[n][k]. */
+typedef nb_status nb_gptq_read_fn(void *user, nb_mod mod, float *w, nb_err *err);
+
 /* o->g is set from each linear. */
 nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const nb_gptq_opts *o, const nb_gptq_extra *x, nb_err *err);
+/* On a block that belongs to another method, which binds layers, changes the weights and says what they are now. It keeps no
+ * second moments while linears are solved. Per layer: reach before the bind, start when the weights are changed. */
+nb_status nb_gptq_block_over(nb_gptq_block **out, nb_block *base, nb_gptq_read_fn *read, void *user, const nb_gptq_opts *o,
+                             const nb_gptq_extra *x, nb_err *err);
+nb_status nb_gptq_block_reach(nb_gptq_block *b, size_t layer, nb_err *err);
+nb_status nb_gptq_block_start(nb_gptq_block *b, nb_err *err);
 void nb_gptq_block_close(nb_gptq_block *b);
 nb_block *nb_gptq_block_base(nb_gptq_block *b);
 
+/* Reach, bind and start at once, on a block of its own. */
 nb_status nb_gptq_block_bind(nb_gptq_block *b, size_t layer, nb_err *err);
 /* Capture the input of `mod` and factor its second moments; groups of g inputs, the grid as sym says. An expert that fewer than
  * `least` tokens reach gets no correction: *few. */

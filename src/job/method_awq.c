@@ -1,14 +1,20 @@
-/* method_awq.c - AWQ: search, fold and clip per block, then plain rounding. */
+/* method_awq.c - AWQ: search, fold and clip per block, then plain rounding; and AWQ with GPTQ on the folded weights. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "job/awq_block.h"
-#include "job/quantize_priv.h"
+#include "job/method_gptq.h"
 
 static const char *layout(const nb_quantize_opts *o)
 {
     (void)o;
     return "awq-gemm";
+}
+
+/* Natural groups fit the AWQ layout, which holds 4 bits; the rest that of GPTQ. */
+static const char *layout_solved(const nb_quantize_opts *o)
+{
+    return o->bits == 4 && !(o->order == NB_GPTQ_DESC && !o->static_groups) ? "awq-gemm" : nb_method_gptq.layout(o);
 }
 
 static nb_awq_opts options(const nb_qjob *j)
@@ -31,28 +37,67 @@ static nb_awq_opts options(const nb_qjob *j)
                           .norm_dtype = j->norm_dtype };
 }
 
+typedef struct awq_state {
+    nb_awq_block *awq;
+    nb_gptq_block *gptq; /* NULL: AWQ alone */
+} awq_state;
+
+static nb_awq_block *awq_of(const nb_qjob *j)
+{
+    return ((const awq_state *)j->state)->awq;
+}
+
+static nb_status read_folded(void *user, nb_mod mod, float *w, nb_err *err)
+{
+    return nb_awq_block_folded(user, mod, w, err);
+}
+
 static nb_status open(nb_qjob *j, nb_err *err)
 {
     const nb_awq_opts o = options(j);
-    nb_awq_block *b = NULL;
-    const nb_status rc = nb_awq_block_open(&b, j->src.model, j->src.store, &j->calib, &o, j->o->pool, j->o->host, err);
+    const nb_gptq_opts go = nb_gptq_options(j->o);
+    const nb_gptq_extra x = nb_gptq_extras(j->o);
+    awq_state *s = j->state = nb_calloc(1, sizeof *s);
+    nb_status rc;
 
-    j->state = b;
-    return rc;
+    if (!s)
+        return nb_enomem(err, "the AWQ block");
+    rc = nb_awq_block_open(&s->awq, j->src.model, j->src.store, &j->calib, &o, j->o->pool, j->o->host, err);
+    if (rc != NB_OK || !nb_quant_solves(j->o->method))
+        return rc;
+    rc = nb_gptq_block_over(&s->gptq, nb_awq_block_base(s->awq), read_folded, s->awq, &go, &x, err);
+    return rc == NB_OK ? nb_gptq_tell_config(j, err) : rc;
 }
 
 static void close(nb_qjob *j)
 {
-    nb_awq_block_close(j->state);
+    awq_state *s = j->state;
+
+    if (!s)
+        return;
+    nb_gptq_block_close(s->gptq);
+    nb_awq_block_close(s->awq);
+    nb_free(s);
 }
 
 static nb_block_cost cost(const nb_qjob *j)
 {
     const nb_awq_opts o = options(j);
-    nb_block_cost c;
+    const nb_gptq_extra x = nb_gptq_extras(j->o);
+    nb_block_cost c, g = { 0 };
+    nb_block_need need;
 
+    if (nb_quant_solves(j->o->method)) { /* the buffers of the block are counted once */
+        nb_block_sizes(&j->plan, j->calib.rows, j->calib.len, &need);
+        c = nb_block_bytes(&j->plan, &need, j->calib.rows, j->calib.len, j->o->replay_original);
+        g = nb_gptq_block_cost(&j->plan, &x, j->calib.rows, j->calib.len, j->o->replay_original, nb_pool_threads(j->o->pool));
+        g.bytes -= c.bytes < g.bytes ? c.bytes : g.bytes;
+        g.spill -= c.spill < g.spill ? c.spill : g.spill;
+    }
     /* what can fail here fails again when the block is opened */
-    return nb_awq_block_cost(&j->plan, j->src.store, &o, j->calib.rows, j->calib.len, &c, NULL) == NB_OK ? c : (nb_block_cost){ 0 };
+    if (nb_awq_block_cost(&j->plan, j->src.store, &o, j->calib.rows, j->calib.len, &c, NULL) != NB_OK)
+        return (nb_block_cost){ 0 };
+    return (nb_block_cost){ .bytes = c.bytes + g.bytes, .spill = c.spill + g.spill, .macs = c.macs + g.macs };
 }
 
 static nb_status writes(const nb_qjob *j, nb_qwrites *out, nb_err *err)
@@ -64,7 +109,7 @@ static nb_status writes(const nb_qjob *j, nb_qwrites *out, nb_err *err)
 
 static nb_block *block(nb_qjob *j)
 {
-    return nb_awq_block_base(j->state);
+    return nb_awq_block_base(awq_of(j));
 }
 
 /* What groups fold into is written for every layer, folded or not. */
@@ -75,7 +120,7 @@ static nb_status write_folded(nb_qjob *j, size_t layer, nb_err *err)
     for (size_t i = 0; rc == NB_OK && i < j->writes.n; i++)
         if (j->writes.w[i].layer == layer) {
             const float *v;
-            rc = nb_awq_block_written(j->state, &j->writes.w[i], &v, err);
+            rc = nb_awq_block_written(awq_of(j), &j->writes.w[i], &v, err);
             if (rc == NB_OK)
                 rc = nb_qout_write(j->out, &j->writes.w[i], v, err);
         }
@@ -84,17 +129,22 @@ static nb_status write_folded(nb_qjob *j, size_t layer, nb_err *err)
 
 static nb_status begin(nb_qjob *j, size_t layer, nb_err *err)
 {
+    awq_state *s = j->state;
     double t0 = nb_now();
-    nb_status rc = nb_awq_block_capture(j->state, layer, err);
+    nb_status rc = s->gptq ? nb_gptq_block_reach(s->gptq, layer, err) : NB_OK;
 
+    if (rc == NB_OK)
+        rc = nb_awq_block_capture(s->awq, layer, err);
     j->shared = nb_now() - t0;
     if (rc == NB_OK)
-        rc = nb_awq_block_search(j->state, err);
+        rc = nb_awq_block_search(s->awq, err);
     t0 = nb_now();
     if (rc == NB_OK)
-        rc = nb_awq_block_fold(j->state, err);
+        rc = nb_awq_block_fold(s->awq, err);
     if (rc == NB_OK)
         rc = write_folded(j, layer, err);
+    if (rc == NB_OK && s->gptq)
+        rc = nb_gptq_block_start(s->gptq, err);
     j->shared = (j->shared + nb_now() - t0) / (double)nb_qjob_layer_mods(j, layer);
     return rc;
 }
@@ -107,36 +157,42 @@ static const char *note(const nb_qjob *j, nb_mod mod)
                                         [NB_FOLD_FEW] = nb_few_tokens,
                                         [NB_FOLD_OFF] = "" };
 
-    return nb_awq_block_few(j->state, mod) ? nb_few_tokens : says[nb_awq_block_state(j->state, mod)];
+    return nb_awq_block_few(awq_of(j), mod) ? nb_few_tokens : says[nb_awq_block_state(awq_of(j), mod)];
 }
 
 static nb_status solve(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row *row, nb_err *err)
 {
+    const awq_state *s = j->state;
+    const nb_awq_group *g = nb_awq_block_group_of(s->awq, m->mod);
     const nb_grid grid = nb_qmod_grid(m);
-    const nb_awq_group *g = nb_awq_block_group_of(j->state, m->mod);
+    nb_status rc;
     float *w;
-    nb_status rc = nb_awq_block_take(j->state, m->mod, &w, &row->before, err);
 
-    if (rc == NB_OK)
-        rc = nb_rtn_quantize(j->o->pool, &grid, w, q, err);
-    if (rc == NB_OK)
-        rc = nb_awq_block_refine(j->state, m->mod, q, err);
-    if (rc != NB_OK)
-        return rc;
-    nb_qlin_dequant(q, w);
-    row->note = note(j, m->mod);
-    row->tokens = nb_awq_block_tokens(j->state, m->mod);
     if (g) {
         row->search = &g->best;
         row->ratio = g->best.index / (double)NB_AWQ_RATIOS;
         row->seconds += g->seconds / (double)g->g->n_mods;
     }
-    return nb_awq_block_put(j->state, m->mod, w, &row->after, err);
+    if (s->gptq)
+        return nb_gptq_solve_mod(s->gptq, j, m, q, row, err);
+    rc = nb_awq_block_take(s->awq, m->mod, &w, &row->before, err);
+    if (rc == NB_OK)
+        rc = nb_rtn_quantize(j->o->pool, &grid, w, q, err);
+    if (rc == NB_OK)
+        rc = nb_awq_block_refine(s->awq, m->mod, q, err);
+    if (rc != NB_OK)
+        return rc;
+    nb_qlin_dequant(q, w);
+    row->note = note(j, m->mod);
+    row->tokens = nb_awq_block_tokens(s->awq, m->mod);
+    return nb_awq_block_put(s->awq, m->mod, w, &row->after, err);
 }
 
 static nb_status end(nb_qjob *j, nb_err *err)
 {
-    return nb_awq_block_replay(j->state, err);
+    const awq_state *s = j->state;
+
+    return s->gptq ? nb_gptq_block_replay(s->gptq, err) : nb_awq_block_replay(s->awq, err);
 }
 
 const nb_qmethod nb_method_awq = { .name = "awq",
@@ -151,3 +207,16 @@ const nb_qmethod nb_method_awq = { .name = "awq",
                                    .end = end,
                                    .close = close,
                                    .solve = solve };
+
+const nb_qmethod nb_method_awq_gptq = { .name = "awq+gptq",
+                                        .title = "AWQ and GPTQ",
+                                        .calibrates = true,
+                                        .layout = layout_solved,
+                                        .writes = writes,
+                                        .open = open,
+                                        .cost = cost,
+                                        .block = block,
+                                        .begin = begin,
+                                        .end = end,
+                                        .close = close,
+                                        .solve = solve };

@@ -1,7 +1,6 @@
 /* method_gptq.c - GPTQ: one factor per input, each linear solved with the error passed on. */
 #include "base/mem.h"
-#include "job/gptq_block.h"
-#include "job/quantize_priv.h"
+#include "job/method_gptq.h"
 
 /* Symmetric results fit GPTQ v1, which most programs read; zero points of 0 need v2; 5 to 7 bits have one layout only. */
 static const char *layout(const nb_quantize_opts *o)
@@ -11,7 +10,7 @@ static const char *layout(const nb_quantize_opts *o)
     return o->sym ? "gptq" : "gptq_v2";
 }
 
-static nb_gptq_opts options(const nb_quantize_opts *o)
+nb_gptq_opts nb_gptq_options(const nb_quantize_opts *o)
 {
     return (nb_gptq_opts){ .bits = o->bits,
                            .sym = o->sym,
@@ -21,14 +20,14 @@ static nb_gptq_opts options(const nb_quantize_opts *o)
                            .mse = o->mse };
 }
 
-static nb_gptq_extra extra(const nb_quantize_opts *o)
+nb_gptq_extra nb_gptq_extras(const nb_quantize_opts *o)
 {
     return (nb_gptq_extra){ .share = o->gptaq, .sweeps = o->refine };
 }
 
-static nb_status tell_config(nb_qjob *j, nb_err *err)
+nb_status nb_gptq_tell_config(nb_qjob *j, nb_err *err)
 {
-    nb_status rc = nb_qout_note(j->out, "damp_percent", nb_json_new_real(options(j->o).damp), err);
+    nb_status rc = nb_qout_note(j->out, "damp_percent", nb_json_new_real(nb_gptq_options(j->o).damp), err);
 
     if (rc == NB_OK && j->o->static_groups)
         rc = nb_qout_note(j->out, "static_groups", nb_json_new_bool(true), err);
@@ -44,13 +43,13 @@ static nb_status open(nb_qjob *j, nb_err *err)
                              .host = j->o->host,
                              .replay_original = j->o->replay_original,
                              .all_experts = j->o->all_experts };
-    const nb_gptq_opts o = options(j->o);
-    const nb_gptq_extra x = extra(j->o);
+    const nb_gptq_opts o = nb_gptq_options(j->o);
+    const nb_gptq_extra x = nb_gptq_extras(j->o);
     nb_gptq_block *b = NULL;
     nb_status rc = nb_gptq_block_open(&b, &in, &o, &x, err);
 
     j->state = b;
-    return rc == NB_OK ? tell_config(j, err) : rc;
+    return rc == NB_OK ? nb_gptq_tell_config(j, err) : rc;
 }
 
 static void close(nb_qjob *j)
@@ -60,7 +59,7 @@ static void close(nb_qjob *j)
 
 static nb_block_cost cost(const nb_qjob *j)
 {
-    const nb_gptq_extra x = extra(j->o);
+    const nb_gptq_extra x = nb_gptq_extras(j->o);
 
     return nb_gptq_block_cost(&j->plan, &x, j->calib.rows, j->calib.len, j->o->replay_original, nb_pool_threads(j->o->pool));
 }
@@ -75,24 +74,25 @@ static nb_status begin(nb_qjob *j, size_t layer, nb_err *err)
     return nb_gptq_block_bind(j->state, layer, err);
 }
 
-static nb_status solve(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row *row, nb_err *err)
+nb_status nb_gptq_solve_mod(nb_gptq_block *b, nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row *row, nb_err *err)
 {
-    const nb_gptq_factor *f = nb_gptq_block_factor(j->state);
+    const nb_gptq_factor *f = nb_gptq_block_factor(b);
     nb_gptq_result res = { 0 };
     nb_status rc = NB_OK;
 
     if (m->first) {
         const double t0 = nb_now();
-        rc = nb_gptq_block_prepare(j->state, m->mod, q->g, m->spec.sym, j->least_tokens, &j->few, err);
-        j->shared = (nb_now() - t0) / (double)m->sharing;
+        rc = nb_gptq_block_prepare(b, m->mod, q->g, m->spec.sym, j->least_tokens, &j->few, err);
+        j->input = (nb_now() - t0) / (double)m->sharing;
         row->seconds -= nb_now() - t0;
     }
     if (rc == NB_OK)
-        rc = nb_gptq_block_solve(j->state, m->mod, q, &res, &row->before, &row->after, err);
+        rc = nb_gptq_block_solve(b, m->mod, q, &res, &row->before, &row->after, err);
     if (rc != NB_OK)
         return rc;
+    row->seconds += j->input;
     row->damp = f->damp;
-    row->tokens = nb_gptq_block_tokens(j->state, m->mod);
+    row->tokens = nb_gptq_block_tokens(b, m->mod);
     if (j->few)
         row->note = nb_few_tokens;
     else if (f->failed)
@@ -100,6 +100,11 @@ static nb_status solve(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row
     else if (res.fallback)
         row->note = "the errors passed on grew beyond float32: rounded plainly";
     return rc;
+}
+
+static nb_status solve(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row *row, nb_err *err)
+{
+    return nb_gptq_solve_mod(j->state, j, m, q, row, err);
 }
 
 static nb_status end(nb_qjob *j, nb_err *err)

@@ -14,6 +14,7 @@ static const nb_qmethod *const methods[NB_QUANT_METHODS] = {
     [NB_QUANT_RTN] = &nb_method_rtn,
     [NB_QUANT_AWQ] = &nb_method_awq,
     [NB_QUANT_GPTQ] = &nb_method_gptq,
+    [NB_QUANT_AWQ_GPTQ] = &nb_method_awq_gptq,
 };
 
 nb_quant_method_info nb_quantize_method(nb_quant_method m)
@@ -376,7 +377,7 @@ nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts
     j.spec = (nb_qspec){ .bits = o->bits,
                          .group_size = o->group_size,
                          .sym = o->sym,
-                         .desc_act = o->method == NB_QUANT_GPTQ && o->order == NB_GPTQ_DESC && !o->static_groups && o->group_size > 0,
+                         .desc_act = nb_quant_solves(o->method) && o->order == NB_GPTQ_DESC && !o->static_groups && o->group_size > 0,
                          .scale_dtype = o->scale_dtype };
     rc = check_options(o, j.method, j.fmt, err);
     if (rc == NB_OK && !o->plan_only)

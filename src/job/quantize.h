@@ -3,7 +3,7 @@
  * RTN rounds every linear of the decoder layers as it is. AWQ follows spec quantizers 3: per block it searches all scaling
  * groups on the unscaled weights, folds, clips and rounds. GPTQ follows spec quantizers 9: input by input it solves the
  * linears, the block running as quantized so far. Both run the block again with what was written, so that the next one sees
- * it. Embedding, head and other tensors keep their bytes. Weights that are NaN or infinite are an error; anything
+ * it. AWQ and then GPTQ folds the scales and solves the folded weights. Embedding, head and other tensors keep their bytes. Weights that are NaN or infinite are an error; anything
  * else that goes wrong numerically falls back to plain rounding, with a note. */
 #ifndef NB_JOB_QUANTIZE_H
 #define NB_JOB_QUANTIZE_H
@@ -31,7 +31,18 @@ enum {
 #define NB_QUANTIZE_MSE    2.0   /* exponent of its grid search, on unless the user says 0: it lowers KL */
 #define NB_QUANTIZE_GPTAQ  0.5   /* share of the step towards what the original model computes, unless the user says otherwise */
 
-typedef enum nb_quant_method { NB_QUANT_RTN, NB_QUANT_AWQ, NB_QUANT_GPTQ, NB_QUANT_METHODS } nb_quant_method;
+typedef enum nb_quant_method { NB_QUANT_RTN, NB_QUANT_AWQ, NB_QUANT_GPTQ, NB_QUANT_AWQ_GPTQ, NB_QUANT_METHODS } nb_quant_method;
+
+/* Does a method search scales as AWQ does; pass errors on as GPTQ does? */
+static inline bool nb_quant_scales(nb_quant_method m)
+{
+    return m == NB_QUANT_AWQ || m == NB_QUANT_AWQ_GPTQ;
+}
+
+static inline bool nb_quant_solves(nb_quant_method m)
+{
+    return m == NB_QUANT_GPTQ || m == NB_QUANT_AWQ_GPTQ;
+}
 
 /* What is known of a method: "gptq", "GPTQ"; whether it takes calibration data; whether its grid is symmetric by default. */
 typedef struct nb_quant_method_info {

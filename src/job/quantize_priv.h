@@ -39,6 +39,7 @@ typedef struct nb_qjob {
     size_t first;            /* layer to begin with */
     double recorded_at;
     double shared; /* seconds spent for several linears, per linear; added to the row of each */
+    double input;  /* the same for the input that GPTQ looked at last; its solver adds it */
 } nb_qjob;
 
 struct nb_qmethod {
@@ -75,7 +76,7 @@ nb_status nb_qresume_layer(nb_qjob *j, size_t layer, nb_err *err);
 /* quantize.c: count a finished row and tell the host. */
 void nb_qjob_tell(nb_qjob *j, nb_quantize_row *r);
 
-extern const nb_qmethod nb_method_rtn, nb_method_awq, nb_method_gptq;
+extern const nb_qmethod nb_method_rtn, nb_method_awq, nb_method_gptq, nb_method_awq_gptq;
 
 /* The grid of a linear. */
 nb_grid nb_qmod_grid(const nb_qmod *m);

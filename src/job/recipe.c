@@ -84,10 +84,10 @@ nb_status nb_qjob_recipe(const nb_qjob *j, nb_json **out, nb_err *err)
     if (j->method->calibrates && j->cfg.moe.n_experts)
         ok = ok && nb_json_set(r, "moe_calib", nb_json_new_str(o->all_experts ? "all" : "routed")) &&
              nb_json_set(r, "least_tokens", nb_json_new_int((int64_t)j->least_tokens));
-    if (o->method == NB_QUANT_AWQ)
+    if (nb_quant_scales(o->method))
         ok = ok && nb_json_set(r, "awq_plain", nb_json_new_bool(o->plain)) && nb_json_set(r, "awq_clip", nb_json_new_int(o->clip)) &&
              nb_json_set(r, "awq_inspect", nb_json_new_bool(o->inspect)) && nb_json_set(r, "refine", nb_json_new_int(o->refine));
-    if (o->method == NB_QUANT_GPTQ)
+    if (nb_quant_solves(o->method))
         ok = ok && nb_json_set(r, "order", nb_json_new_str(orders[o->order])) &&
              nb_json_set(r, "static_groups", nb_json_new_bool(o->static_groups)) &&
              nb_json_set(r, "damp", nb_json_new_real(o->damp > 0 ? o->damp : NB_QUANTIZE_DAMP)) &&

@@ -303,6 +303,9 @@ static void whole_job(void **state)
         { "awq, one thread", "awq1", NB_QUANT_AWQ, 1, false, false },
         { "awq, three threads", "awq3", NB_QUANT_AWQ, 3, false, false },
         { "awq sym, original replay", "sym", NB_QUANT_AWQ, 2, true, true },
+        { "awq and gptq, one thread", "both1", NB_QUANT_AWQ_GPTQ, 1, false, false },
+        { "awq and gptq, three threads", "both3", NB_QUANT_AWQ_GPTQ, 3, false, false },
+        { "awq and gptq, original replay", "both", NB_QUANT_AWQ_GPTQ, 2, true, true },
     };
     char ids[512], a[512];
 
@@ -319,6 +322,8 @@ static void whole_job(void **state)
                                .order = NB_GPTQ_GAR,
                                .calib = ids,
                                .clip = NB_AWQ_CLIPS,
+                               .refine = 4,
+                               .gptaq = rows[i].original ? 0 : 0.5,
                                .replay_original = rows[i].original,
                                .on_plan = on_plan,
                                .on_row = on_row,
@@ -331,7 +336,7 @@ static void whole_job(void **state)
         if (nb_quantize(tiny, in_scratch(rows[i].out), &o, &res, &err) != NB_OK)
             fail_msg("%s: %s: %s", rows[i].label, err.subject, err.what);
         nb_pool_close(o.pool);
-        if (v.bad || v.plans != 1 || v.rows != 14 || res.modules != 14 || v.scaled != (rows[i].method == NB_QUANT_AWQ ? 12u : 0u))
+        if (v.bad || v.plans != 1 || v.rows != 14 || res.modules != 14 || v.scaled != (nb_quant_scales(rows[i].method) ? 12u : 0u))
             fail_msg("%s: %zu plans, %zu rows, %zu scaled", rows[i].label, v.plans, v.rows, v.scaled);
 
         if (nb_load_store(&l, in_scratch(rows[i].out), NULL, &err) != NB_OK)
@@ -344,6 +349,8 @@ static void whole_job(void **state)
     }
     snprintf(a, sizeof a, "%s", in_scratch("awq1/model.safetensors"));
     same_file(a, in_scratch("awq3/model.safetensors"));
+    snprintf(a, sizeof a, "%s", in_scratch("both1/model.safetensors"));
+    same_file(a, in_scratch("both3/model.safetensors"));
 }
 
 /* GPTQ in every layout it has: what the files say, errors below those of plain rounding, same bytes with three threads. */
@@ -356,15 +363,16 @@ static void gptq_job(void **state)
         int threads;
         bool sym, desc_act; /* as the files must say */
         nb_gptq_order order;
-        bool static_groups;
+        bool static_groups, plain; /* plain: without the step towards the original model, without refinement */
     } rows[] = {
-        { "symmetric", "g1", "gptq", 4, 128, 1, true, false, NB_GPTQ_GAR, false },
-        { "symmetric, three threads", "g3", "gptq", 4, 128, 3, true, false, NB_GPTQ_GAR, false },
-        { "asymmetric", "ga", "gptq_v2", 4, 64, 2, false, false, NB_GPTQ_GAR, false },
-        { "3 bits, falling diagonal", "gd", "gptq_v2", 3, 32, 2, false, true, NB_GPTQ_DESC, false },
-        { "8 bits, static groups need no g_idx", "gs", "gptq", 8, 128, 2, true, false, NB_GPTQ_DESC, true },
-        { "6 bits, per channel", "g6", "gptq_p", 6, -1, 2, true, false, NB_GPTQ_NATURAL, false },
-        { "2 bits", "g2", "gptq_v2", 2, 32, 2, false, false, NB_GPTQ_GAR, false },
+        { "symmetric", "g1", "gptq", 4, 128, 1, true, false, NB_GPTQ_GAR, false, false },
+        { "symmetric, three threads", "g3", "gptq", 4, 128, 3, true, false, NB_GPTQ_GAR, false, false },
+        { "symmetric, plain", "gp", "gptq", 4, 128, 2, true, false, NB_GPTQ_GAR, false, true },
+        { "asymmetric", "ga", "gptq_v2", 4, 64, 2, false, false, NB_GPTQ_GAR, false, false },
+        { "3 bits, falling diagonal", "gd", "gptq_v2", 3, 32, 2, false, true, NB_GPTQ_DESC, false, false },
+        { "8 bits, static groups need no g_idx", "gs", "gptq", 8, 128, 2, true, false, NB_GPTQ_DESC, true, false },
+        { "6 bits, per channel", "g6", "gptq_p", 6, -1, 2, true, false, NB_GPTQ_NATURAL, false, false },
+        { "2 bits", "g2", "gptq_v2", 2, 32, 2, false, false, NB_GPTQ_GAR, false, false },
     };
     char ids[512], a[512];
 
@@ -378,6 +386,8 @@ static void gptq_job(void **state)
                                .scale_dtype = NB_DT_F16,
                                .order = rows[i].order,
                                .static_groups = rows[i].static_groups,
+                               .gptaq = rows[i].plain ? 0 : NB_QUANTIZE_GPTAQ,
+                               .refine = rows[i].plain ? 0 : NB_QUANTIZE_REFINE,
                                .calib = ids };
         nb_quantize_result res;
         nb_err err = { 0 };
