@@ -89,7 +89,7 @@ const char *nb_human_bytes(char *out, size_t cap, uint64_t n);
 bool nb_cli_interrupted(void);
 
 /* --kv: how keys and values are kept. NULL: NONE, the default. NB_EARG for other names. */
-#define NB_CLI_KV "f16|f32"
+#define NB_CLI_KV "f16|f32|q8"
 nb_status nb_cli_kv(const char *name, nb_dtype *out, nb_err *err);
 
 #endif

@@ -138,7 +138,7 @@ static nb_status run_bench(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--batch", NB_OPT_INT, &batch, 1, 1024, "N", "sequences that decode together (1)" },
         { "--rounds", NB_OPT_INT, &rounds, 1, 100, "N", "interleaved rounds (5)" },
         { "--exact-fp32", NB_OPT_FLAG, &o.exact_fp32, 0, 0, NULL, "float32 activations in 4-bit linears" },
-        { "--kv", NB_OPT_STR, &kv, 0, 0, NB_CLI_KV, "how keys and values are kept (default f16)" },
+        { "--kv", NB_OPT_STR, &kv, 0, 0, NB_CLI_KV, "how keys and values are kept (default f16; q8 needs half of it)" },
         { "--streams", NB_OPT_INT, &streams, 0, 1024, "N", "serve N requests at a time through the engine instead" },
         { "--requests", NB_OPT_INT, &requests, 1, 1e6, "N", "streams: requests in all (2 N)" },
         { "--prefix", NB_OPT_INT, &prefix, 0, 1e7, "N", "streams: tokens that all prompts begin with (0)" },

@@ -298,7 +298,7 @@ static nb_status run_run(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--raw", NB_OPT_FLAG, &r.o.raw, 0, 0, NULL, "continue the text, no chat template" },
         { "-f,--file", NB_OPT_STR, &r.o.file, 0, 0, "FILE", "read the prompt from a file" },
         { "--context", NB_OPT_INT, &r.o.context, 2, 1e8, "N", "longest prompt + answer (default: the model's)" },
-        { "--kv", NB_OPT_STR, &r.o.kv, 0, 0, NB_CLI_KV, "how keys and values are kept (default f16)" },
+        { "--kv", NB_OPT_STR, &r.o.kv, 0, 0, NB_CLI_KV, "how keys and values are kept (default f16; q8 needs half of it)" },
         { "--exact-fp32", NB_OPT_FLAG, &r.o.exact_fp32, 0, 0, NULL, "float32 activations in 4-bit linears (reference, slow)" },
     };
     const char *args[2];

@@ -235,7 +235,7 @@ nb_status nb_cli_kv(const char *name, nb_dtype *out, nb_err *err)
     static const struct {
         const char *name;
         nb_dtype t;
-    } rows[] = { { "f16", NB_DT_F16 }, { "f32", NB_DT_F32 } };
+    } rows[] = { { "f16", NB_DT_F16 }, { "f32", NB_DT_F32 }, { "q8", NB_DT_I8 } };
 
     *out = NB_DT_NONE;
     if (!name)

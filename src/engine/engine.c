@@ -21,11 +21,13 @@ double nb_engine_now(const nb_engine *e)
 static uint64_t kv_token_bytes(const nb_plan *p, nb_dtype t)
 {
     const nb_config *c = p->cfg;
-    const uint64_t one = (c->mla.on ? 1ull : 2ull * c->n_kv_heads) * c->kv_dim * (t == NB_DT_F32 ? 4 : 2);
     uint64_t all = 0;
 
-    for (size_t l = 0; l < c->n_layers; l++)
-        all += nb_plan_has_kv(p, l) ? one : 0;
+    for (size_t l = 0; l < c->n_layers; l++) {
+        const nb_dims d = nb_config_dims(c, l);
+        if (nb_plan_has_kv(p, l) && d.kv_from == l)
+            all += (c->mla.on ? 1 : 2) * d.kv_heads * nb_kv_head_bytes(d.kv_dim, t) / NB_PAGE;
+    }
     return all;
 }
 

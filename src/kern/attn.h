@@ -103,6 +103,32 @@ static inline const unsigned char *nb_att_page(const nb_attn *t, const unsigned 
     return base + (size_t)t->pages[position / NB_PAGE] * t->page_stride;
 }
 
+/* The scale of a token in an I8 page of one head's K or V. */
+static inline float nb_att_scale(const unsigned char *page, size_t d, size_t slot)
+{
+    return nb_f32_from_bits(nb_le32(page + NB_PAGE * d + 4 * slot));
+}
+
+/* Put a token's x[d] into an I8 page, component i at first + i * step. */
+static inline void nb_att_put8(unsigned char *page, size_t d, size_t slot, size_t first, size_t step, const float *x)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, to nearest even */
+    float max = 0, scale, inv;
+    int finite = 1;
+
+    for (size_t i = 0; i < d; i++) {
+        finite &= fabsf(x[i]) <= 3.4e38f;
+        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    }
+    scale = max < 1e-30f ? 0 : max / 127.0f;
+    inv = scale > 0 ? 1.0f / scale : 0;
+    for (size_t i = 0; i < d; i++) {
+        const float q = finite ? (x[i] * inv + magic) - magic : 0;
+        page[first + i * step] = (unsigned char)(signed char)(q > 127 ? 127 : q < -127 ? -127 : q);
+    }
+    nb_put_le32(page + NB_PAGE * d + 4 * slot, nb_bits_from_f32(finite ? scale : NAN));
+}
+
 /* A partial result of all m*r rows: O[rows][ldo], max[rows], sum[rows]. */
 typedef struct nb_att_part {
     float *o, *max, *sum;

@@ -1,6 +1,13 @@
 /* attn_size.c - scratch sizes of the attention kernels, the same for every tier. */
 #include "kern/attn.h"
 
+size_t nb_kv_head_bytes(size_t d, nb_dtype t)
+{
+    const size_t scales = t == NB_DT_I8 ? NB_PAGE * sizeof(float) : 0;
+
+    return NB_PAGE * d * (nb_dtype_info(t)->bits / 8) + scales;
+}
+
 /* Per row of a block: O of the tile and of the total, S of a sub-tile, max and sum of both. Once: K or V of two pages. */
 size_t nb_attn_scratch(size_t m, size_t r, size_t d)
 {

@@ -95,7 +95,10 @@ bool nb_dense_layout(nb_dense *p, size_t n_rows, size_t k, nb_dtype t);
  * KV pages of 32 tokens, F16 or F32: K is stored transposed, [page][kv head][d][32], V plain, [page][kv head][32][d],
  * so that neither product needs a sum across lanes. Where keys and values are the same vectors (latent attention), only the
  * plain rows are kept: k is NULL, and a page's K is transposed from its V when it is used: the same bits. Online softmax in tiles of fixed absolute position; partial
- * results of NB_ATT_TILE tokens are merged in ascending order whatever the split, so bits depend on nothing else. */
+ * results of NB_ATT_TILE tokens are merged in ascending order whatever the split, so bits depend on nothing else.
+ *
+ * I8 pages hold one signed byte a component, in the same places, and behind them 32 scales in F32, one a token: s = max|x| / 127,
+ * q = x / s to nearest. A component is q * s in F32, at most max|x| / 254 from what was put; what is not finite makes it all NaN. */
 typedef struct nb_attn {
     const float *q; /* token i, head j at q + i*ldq + j*d   */
     float *o;       /* same addressing with ldo             */
@@ -111,6 +114,8 @@ typedef struct nb_attn {
     size_t page_stride;         /* bytes from one page to the next   */
     nb_dtype kv_dtype;
 } nb_attn;
+/* Bytes of the K or the V of one head in one page, d components a token. */
+size_t nb_kv_head_bytes(size_t d, nb_dtype t);
 /* Floats of scratch for one attn call with these sizes (any m up to the given). */
 size_t nb_attn_scratch(size_t m, size_t r, size_t d);
 /* Floats of one partial result of `rows` = m*r query rows: O[d], max, sum each. */

@@ -38,7 +38,7 @@ typedef struct nb_exec_opts {
     size_t n_pages;
     size_t n_states;   /* sequences that may be alive at a time (models with recurrent or convolution layers only); 0: one */
     size_t kv_layers;  /* 0: all layers; 1: one layer's pages and state reused (calibration, layer by layer) */
-    nb_dtype kv_dtype; /* F16 or F32 */
+    nb_dtype kv_dtype; /* F16, F32 or I8 (kern.h) */
     bool exact_fp32;   /* activations of 4-bit linears stay f32 */
 } nb_exec_opts;
 

@@ -62,7 +62,7 @@ static bool place_kv(nb_xcpu *x, size_t l, bool again)
     nb_kv_place *p = &x->kv_of[l];
     size_t bytes;
 
-    p->head = d.kv_dim * NB_PAGE * (nb_dtype_info(x->o.kv_dtype)->bits / 8);
+    p->head = nb_kv_head_bytes(d.kv_dim, x->o.kv_dtype);
     p->v_off = c->mla.on ? 0 : d.kv_heads * p->head; /* a latent is key and value */
     p->page = p->v_off + d.kv_heads * p->head;
     p->own = true;
@@ -660,7 +660,7 @@ nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb
     nb_status rc;
 
     *out = NULL;
-    if (o->max_m == 0 || o->max_m > 1 << 20 || (o->kv_dtype != NB_DT_F16 && o->kv_dtype != NB_DT_F32))
+    if (o->max_m == 0 || o->max_m > 1 << 20 || (o->kv_dtype != NB_DT_F16 && o->kv_dtype != NB_DT_F32 && o->kv_dtype != NB_DT_I8))
         return nb_fail(err, NB_EARG, "exec.size", "", "max_m %zu with cache type %s", o->max_m, nb_dtype_info(o->kv_dtype)->name);
     x = nb_calloc(1, sizeof *x);
     if (!x)

@@ -98,7 +98,6 @@ nb_status nb_model_fit(const nb_config *cfg, const nb_plan *plan, const nb_scan 
                        nb_dtype kv, nb_fit *out, nb_err *err)
 {
     const uint64_t pages = (tokens + NB_PAGE - 1) / NB_PAGE;
-    const uint64_t half = (cfg->mla.on ? 1ull : 2ull) * NB_PAGE * (nb_dtype_info(kv)->bits / 8);
     size_t k = cfg->d_ff > cfg->d_model ? cfg->d_ff : cfg->d_model;
     uint64_t page = 0; /* of all layers */
     nb_status rc = NB_OK;
@@ -106,7 +105,7 @@ nb_status nb_model_fit(const nb_config *cfg, const nb_plan *plan, const nb_scan 
     *out = (nb_fit){ .state = (uint64_t)nb_plan_states(plan) * sizeof(float) };
     for (size_t l = 0; l < cfg->n_layers; l++) {
         const nb_dims d = nb_config_dims(cfg, l);
-        page += nb_plan_has_kv(plan, l) && d.kv_from == l ? half * d.kv_heads * d.kv_dim : 0;
+        page += nb_plan_has_kv(plan, l) && d.kv_from == l ? (cfg->mla.on ? 1 : 2) * d.kv_heads * nb_kv_head_bytes(d.kv_dim, kv) : 0;
     }
     for (size_t l = 0; l < cfg->n_layers && rc == NB_OK; l++)
         rc = layer_bytes(plan, scan, s, l, &out->weights, err);

@@ -2,8 +2,11 @@
 #include "kern/attn.h"
 #include "kern/scalar/scalar.h"
 
-static float kv_element(const unsigned char *page, nb_dtype t, size_t i)
+/* Component i of the head's page; slot: of its token. */
+static float kv_element(const unsigned char *page, nb_dtype t, size_t d, size_t i, size_t slot)
 {
+    if (t == NB_DT_I8)
+        return (float)(signed char)page[i] * nb_att_scale(page, d, slot);
     return t == NB_DT_F32 ? nb_f32_from_bits(nb_le32(page + 4 * i)) : nb_f16_to_f32(nb_le16(page + 2 * i));
 }
 
@@ -17,6 +20,12 @@ static void kv_set(unsigned char *page, nb_dtype t, size_t i, float v)
 
 void nb_kv_put_scalar(unsigned char *k, unsigned char *v, nb_dtype t, size_t slot, size_t d, const float *ks, const float *vs)
 {
+    if (t == NB_DT_I8) {
+        if (k)
+            nb_att_put8(k, d, slot, slot, NB_PAGE, ks);
+        nb_att_put8(v, d, slot, slot * d, 1, vs);
+        return;
+    }
     for (size_t i = 0; i < d; i++) {
         if (k)
             kv_set(k, t, i * NB_PAGE + slot, ks[i]);
@@ -33,7 +42,8 @@ static float scores(float *s, const nb_attn *t, const float *q, size_t base, siz
         const unsigned char *page = nb_att_page(t, t->k ? t->k : t->v, base + x);
         float sum = 0;
         for (size_t i = 0; i < t->d; i++)
-            sum = fmaf(q[i], kv_element(page, t->kv_dtype, t->k ? i * NB_PAGE + x % NB_PAGE : x % NB_PAGE * t->d + i), sum);
+            sum = fmaf(q[i], kv_element(page, t->kv_dtype, t->d, t->k ? i * NB_PAGE + x % NB_PAGE : x % NB_PAGE * t->d + i, x % NB_PAGE),
+                       sum);
         s[x] = sum * t->scale;
         if (t->softcap > 0)
             s[x] = t->softcap * nb_tanhf(s[x] / t->softcap);
@@ -67,7 +77,7 @@ static void row_tile(const nb_attn *t, size_t i, size_t j, size_t tile, float *o
         for (size_t x = a; x < b; x++) {
             const unsigned char *page = nb_att_page(t, t->v, base + x);
             for (size_t y = 0; y < t->d; y++)
-                o[y] = fmaf(p[x], kv_element(page, t->kv_dtype, (base + x) % NB_PAGE * t->d + y), o[y]);
+                o[y] = fmaf(p[x], kv_element(page, t->kv_dtype, t->d, (base + x) % NB_PAGE * t->d + y, x % NB_PAGE), o[y]);
         }
     }
 }

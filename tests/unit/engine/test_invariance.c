@@ -241,16 +241,19 @@ static void all_variants(fixture *f, nb_dtype kv, const char *model)
 
 static void test_packed(void **state)
 {
-    static const mm_kind kinds[] = { MM_AWQ, MM_BF16 };
+    static const struct {
+        mm_kind kind;
+        nb_dtype kv;
+    } rows[] = { { MM_AWQ, NB_DT_F16 }, { MM_BF16, NB_DT_F32 }, { MM_AWQ, NB_DT_I8 } };
 
     (void)state;
-    for (size_t i = 0; i < NB_LEN(kinds); i++) {
+    for (size_t i = 0; i < NB_LEN(rows); i++) {
         memmodel mem;
         fixture f = { 0 };
-        mm_open(&mem, kinds[i]);
+        mm_open(&mem, rows[i].kind);
         f.store = mem.store;
         fix_bind(&f, mem.cfg, mem.qcfg, (fix_opts){ 0 });
-        all_variants(&f, i ? NB_DT_F32 : NB_DT_F16, "a small Llama");
+        all_variants(&f, rows[i].kv, "a small Llama");
         f.store = NULL;
         fix_close(&f);
         mm_close(&mem);
@@ -268,7 +271,7 @@ static void test_kinds_of_attention(void **state)
         fixture f;
         snprintf(path, sizeof path, "tests/data/models/%s", models[i]);
         fix_open(&f, path, (fix_opts){ 0 });
-        all_variants(&f, NB_DT_F16, models[i]);
+        all_variants(&f, i % 2 ? NB_DT_I8 : NB_DT_F16, models[i]);
         fix_close(&f);
     }
 }

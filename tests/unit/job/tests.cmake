@@ -1,3 +1,4 @@
+nb_test(job test_streams.c)
 nb_test(job test_check.c THREADS)
 nb_test(job test_check_order.c)
 nb_test(job test_dump.c)

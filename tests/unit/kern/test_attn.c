@@ -15,7 +15,8 @@ typedef struct shape {
 typedef struct task {
     nb_attn a;
     size_t keys;
-    float *q, *k, *v; /* k, v: exact values [keys][d] */
+    float *q, *k, *v; /* k, v: exact values [keys][d]          */
+    float *raw;       /* k as it was put                       */
     unsigned char *kp, *vp;
     uint32_t *pages;
     size_t n_pages;
@@ -24,14 +25,23 @@ typedef struct task {
 
 enum { FIRST_PAGE = 3 }; /* pages before it belong to others */
 
-static float rounded(float v, nb_dtype t)
+/* A token's components as a page of type t keeps them. */
+static void round_row(float *x, size_t d, nb_dtype t)
 {
-    return t == NB_DT_F32 ? v : nb_f16_to_f32(nb_f32_to_f16(v));
+    float max = 0;
+
+    for (size_t i = 0; i < d; i++) {
+        max = fmaxf(max, fabsf(x[i]));
+        if (t == NB_DT_F16)
+            x[i] = nb_f16_to_f32(nb_f32_to_f16(x[i]));
+    }
+    for (size_t i = 0; i < d && t == NB_DT_I8; i++)
+        x[i] = max > 0 ? rintf(x[i] * (1.0f / (max / 127.0f))) * (max / 127.0f) : 0;
 }
 
 static task task_make(const shape *s, const nb_kern *kern)
 {
-    const size_t size = s->t == NB_DT_F32 ? 4 : 2, page_bytes = NB_PAGE * s->d * size, ldq = s->r * s->d + 7;
+    const size_t page_bytes = nb_kv_head_bytes(s->d, s->t), ldq = s->r * s->d + 7;
     uint64_t seed = s->d * 1000 + s->r * 100 + s->m;
     task t = { .keys = s->pos + s->m };
 
@@ -57,9 +67,11 @@ static task task_make(const shape *s, const nb_kern *kern)
             memcpy(t.k + p * s->d, t.v + p * s->d, s->d * sizeof *t.k);
         kern->kv_put(s->same ? NULL : t.kp + at, t.vp + at, s->t, p % NB_PAGE, s->d, t.k + p * s->d, t.v + p * s->d);
     }
-    for (size_t i = 0; i < t.keys * s->d; i++) {
-        t.k[i] = rounded(t.k[i], s->t);
-        t.v[i] = rounded(t.v[i], s->t);
+    t.raw = exactly(t.keys * s->d * sizeof(float));
+    memcpy(t.raw, t.k, t.keys * s->d * sizeof(float));
+    for (size_t p = 0; p < t.keys; p++) {
+        round_row(t.k + p * s->d, s->d, s->t);
+        round_row(t.v + p * s->d, s->d, s->t);
     }
     t.a = (nb_attn){ .q = t.q,
                      .ldq = ldq,
@@ -83,6 +95,7 @@ static void task_free(task *t)
 {
     free(t->q);
     free(t->k);
+    free(t->raw);
     free(t->v);
     free(t->kp);
     free(t->vp);
@@ -176,7 +189,7 @@ static void check_row(const task *t, size_t i, size_t j, const float *got)
 static void check_shape(const shape *s, size_t check_every)
 {
     const nb_kern *scalar = nb_kern_find("scalar");
-    const size_t row = s->r * s->d, page_bytes = NB_PAGE * s->d * (s->t == NB_DT_F32 ? 4 : 2);
+    const size_t row = s->r * s->d, page_bytes = nb_kv_head_bytes(s->d, s->t);
     task t = task_make(s, scalar);
     float *want = exactly(s->m * row * sizeof(float)), *got = exactly(s->m * row * sizeof(float));
 
@@ -225,7 +238,9 @@ static void test_decode(void **state)
                                   .window = n % 5 == 4 ? 40 : 0,
                                   .softcap = n % 7 == 6 ? 30.0f : 0.0f,
                                   .sinks = n % 3 == 2,
-                                  .t = n % 4 == 3 ? NB_DT_F32 : NB_DT_F16 };
+                                  .t = n % 4 == 3   ? NB_DT_F32
+                                       : n % 4 == 1 ? NB_DT_I8
+                                                    : NB_DT_F16 };
                 check_shape(&s, 3);
             }
 }
@@ -241,6 +256,8 @@ static void test_blocks_of_tokens(void **state)
         { 64, 1, 64, 1472, 513, 0, true, NB_DT_F16, false },   { 256, 2, 12, 60, 0, 0, false, NB_DT_F16, false },
         { 40, 2, 12, 60, 31, 0, false, NB_DT_F16, false },     { 64, 71, 2, 100, 0, 0, false, NB_DT_F16, false },
         { 12, 3, 5, 70, 0, 0, false, NB_DT_F32, false },       { 4, 1, 3, 0, 0, 0, false, NB_DT_F16, false },
+        { 64, 3, 65, 470, 0, 0, false, NB_DT_I8, false },      { 128, 8, 9, 505, 0, 50.0f, true, NB_DT_I8, false },
+        { 12, 3, 5, 70, 40, 0, false, NB_DT_I8, false },       { 80, 1, 40, 1000, 0, 0, false, NB_DT_I8, false },
     };
     (void)state;
 
@@ -257,20 +274,21 @@ static void test_keys_are_values(void **state)
         { 288, 3, 9, 505, 0, 0, true, NB_DT_F32, true },   { 40, 2, 33, 31, 0, 0, false, NB_DT_F16, true },
         { 12, 3, 5, 70, 0, 0, false, NB_DT_F32, true },    { 20, 5, 40, 500, 64, 0, true, NB_DT_F16, true },
         { 64, 71, 2, 100, 0, 0, false, NB_DT_F16, true },  { 4, 1, 3, 0, 0, 0, false, NB_DT_F16, true },
+        { 576, 16, 1, 300, 0, 0, false, NB_DT_I8, true },  { 40, 2, 33, 31, 0, 0, false, NB_DT_I8, true },
     };
     const nb_kern *scalar = nb_kern_find("scalar");
     (void)state;
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const shape s = rows[i];
-        const size_t n = s.m * s.r * s.d, page_bytes = NB_PAGE * s.d * (s.t == NB_DT_F32 ? 4 : 2);
+        const size_t n = s.m * s.r * s.d, page_bytes = nb_kv_head_bytes(s.d, s.t);
         float *want = exactly(n * sizeof(float)), *got = exactly(n * sizeof(float));
         check_shape(&s, 11);
         task t = task_make(&s, scalar);
         run(scalar, &t, WHOLE, got);
         for (size_t p = 0; p < t.keys; p++) {
             const size_t at = t.pages[p / NB_PAGE] * page_bytes;
-            scalar->kv_put(t.kp + at, t.vp + at, s.t, p % NB_PAGE, s.d, t.k + p * s.d, t.v + p * s.d);
+            scalar->kv_put(t.kp + at, t.vp + at, s.t, p % NB_PAGE, s.d, t.raw + p * s.d, t.raw + p * s.d);
         }
         t.a.k = t.kp;
         run(scalar, &t, WHOLE, want);
@@ -284,12 +302,12 @@ static void test_keys_are_values(void **state)
 /* A NaN or Inf in the keys or values of one token reaches that token and later ones, and no earlier one. */
 static void test_nan_stays_in_its_future(void **state)
 {
-    static const shape s = { .d = 64, .r = 2, .m = 70, .pos = 20, .t = NB_DT_F16 };
-    const size_t row = s.r * s.d, page_bytes = NB_PAGE * s.d * 2;
     (void)state;
 
     for (size_t c = 0; c < nb_kern_count(); c++)
-        for (int what = 0; what < 4; what++) {
+        for (int what = 0; what < 8; what++) {
+            const shape s = { .d = 64, .r = 2, .m = 70, .pos = 20, .t = what < 4 ? NB_DT_F16 : NB_DT_I8 };
+            const size_t row = s.r * s.d, page_bytes = nb_kv_head_bytes(s.d, s.t);
             const nb_kern *kern = table_here(c);
             if (!kern)
                 continue;
@@ -299,8 +317,8 @@ static void test_nan_stays_in_its_future(void **state)
             run(kern, &t, WHOLE, clean);
             for (size_t y = 0; y < s.d; y++) {
                 const float v = what % 2 ? INFINITY : NAN;
-                t.k[bad * s.d + y] = what < 2 ? v : t.k[bad * s.d + y];
-                t.v[bad * s.d + y] = what < 2 ? t.v[bad * s.d + y] : v;
+                t.k[bad * s.d + y] = what % 4 < 2 ? v : t.k[bad * s.d + y];
+                t.v[bad * s.d + y] = what % 4 < 2 ? t.v[bad * s.d + y] : v;
             }
             kern->kv_put(t.kp + at, t.vp + at, s.t, bad % NB_PAGE, s.d, t.k + bad * s.d, t.v + bad * s.d);
             for (way how = WHOLE; how < WAYS; how++) {
