@@ -109,7 +109,21 @@ static size_t odd_number(const char *p, size_t n, size_t i)
     return i + len == n || strchr(" \t\r\n],}", p[i + len]) ? len : 0;
 }
 
-/* One pass before jansson: nesting depth, and integers beyond int64, which get ".0" in a copy; when `lax` also numbers
+static nb_status nul_byte(const char *p, size_t at, const char *cls, nb_err *err)
+{
+    size_t line = 1, column = at + 1;
+    char full[32];
+
+    for (size_t i = 0; i < at; i++)
+        if (p[i] == '\n') {
+            line++;
+            column = at - i;
+        }
+    snprintf(full, sizeof full, "%s.json", cls);
+    return nb_fail(err, NB_EFORMAT, full, "", "not valid JSON at line %zu, column %zu: a NUL byte", line, column);
+}
+
+/* One pass before jansson: NUL bytes, nesting depth, and integers beyond int64, which get ".0" in a copy; when `lax` also numbers
  * that are not finite, which become 0.0 there. The texts of both go to w.
  *   copy  stays empty while nothing had to be rewritten */
 static nb_status prescan(const char *p, size_t n, const char *cls, int most, bool lax, nb_buf *copy, wides *w, nb_err *err)
@@ -159,6 +173,8 @@ static nb_status prescan(const char *p, size_t n, const char *cls, int most, boo
                 while (i < n && (is_digit(p[i]) || p[i] == '.' || p[i] == 'e' || p[i] == 'E' || p[i] == '+' || p[i] == '-'))
                     i++;
             }
+        } else if (c == '\0') { /* jansson takes it for the end of the text */
+            return nul_byte(p, i, cls, err);
         } else {
             i++;
         }
