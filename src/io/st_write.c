@@ -229,8 +229,10 @@ static nb_status open_file(st_sink *s, out_file *f, nb_err *err)
     nb_free(path);
     if (rc == NB_OK)
         rc = nb_out_pwrite(f->out, 0, f->header, f->header_bytes, err);
-    nb_free(f->header);
-    f->header = NULL;
+    if (!s->resume) { /* else it is compared in the end */
+        nb_free(f->header);
+        f->header = NULL;
+    }
     return rc;
 }
 
@@ -325,6 +327,20 @@ static nb_status st_sink_write(nb_sink *base, const char *name, uint64_t off, co
     return rc;
 }
 
+/* The header that is in the file is the one that was written (hardening DU-16). */
+static nb_status same_header(out_file *f, nb_err *err)
+{
+    char *got = nb_alloc(f->header_bytes);
+    nb_status rc = got ? nb_out_pread(f->out, 0, got, f->header_bytes, err) : nb_enomem(err, "a header");
+
+    if (rc == NB_OK && memcmp(got, f->header, f->header_bytes) != 0) {
+        rc = nb_fail(err, NB_EVERIFY, "out.verify", "", "read back, the header is not what was written; the disk or the memory is faulty");
+        nb_err_at(err, f->name, NULL);
+    }
+    nb_free(got);
+    return rc;
+}
+
 static nb_status st_sink_finish(nb_sink *base, nb_err *err)
 {
     st_sink *s = (st_sink *)base;
@@ -343,6 +359,8 @@ static nb_status st_sink_finish(nb_sink *base, nb_err *err)
             return commit_file(&s->files[i], err);
         if (s->resume && !s->files[i].done) { /* all bytes are there: none is missing above */
             nb_status rc = s->files[i].out ? NB_OK : open_file(s, &s->files[i], err);
+            if (rc == NB_OK)
+                rc = same_header(&s->files[i], err);
             if (rc == NB_OK)
                 rc = commit_file(&s->files[i], err);
             if (rc != NB_OK)

@@ -204,7 +204,7 @@ nb_status nb_journal_open(nb_journal **out, const char *output, nb_json *recipe,
         rc = lock_dir(j, err);
     if (rc == NB_OK)
         j->all = load(j);
-    if (rc == NB_OK && j->all && !restart && nb_journal_blocks(j) > 0) {
+    if (rc == NB_OK && j->all && !restart && (nb_journal_blocks(j) > 0 || nb_journal_finished(j))) {
         rc = compare(j, recipe, err);
         nb_json_free(recipe);
         if (rc == NB_OK)

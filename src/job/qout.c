@@ -5,30 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/map.h"
 #include "base/mem.h"
-#include "base/sha256.h"
-#include "base/strmap.h"
-#include "tensor/sink.h"
-
-struct nb_qout {
-    nb_outdir *dir;
-    nb_sink *sink;
-    nb_loaded *src;
-    const nb_plan *plan;
-    const nb_qmods *mods;
-    const nb_qwrites *writes;
-    const nb_format *fmt;
-    nb_qspec spec;
-    const nb_host *host;
-    nb_strmap *replaced; /* name of a stored tensor that is not copied -> what stands there: see below */
-    size_t *next;        /* [mods->n] the next linear of the same tensor, SIZE_MAX: none */
-    nb_json *notes;      /* further values of the config */
-    nb_json *taken;      /* names of tensors, see nb_qout_taken */
-    bool failed;         /* no memory for one */
-    nb_dtype norm_dtype;
-    uint64_t bytes;
-};
+#include "job/convert_priv.h"
+#include "job/qout_priv.h"
 
 /* In place of a tensor: nothing (it went elsewhere), or what value - FIRST tells: linears from that index on; from mods->n on, one
  * of the writes. Of linears one by one in a tensor that holds several, also those that stay as they are. */
@@ -201,8 +180,10 @@ nb_status nb_qout_open(nb_qout **out, nb_loaded *src, const nb_plan *plan, const
     o->spec = *spec;
     o->host = host;
     o->replaced = nb_strmap_new(1024);
+    o->prints = nb_strmap_new(1024);
+    o->files = nb_json_new_obj();
     o->next = nb_alloc_array(mods->n ? mods->n : 1, sizeof *o->next);
-    rc = o->replaced && o->next ? mark_replaced(o, err) : nb_enomem(err, "the list of tensors");
+    rc = o->replaced && o->prints && o->files && o->next ? mark_replaced(o, err) : nb_enomem(err, "the list of tensors");
     if (rc == NB_OK)
         rc = nb_qout_norm_dtype(src->store, plan, spec->scale_dtype, &o->norm_dtype, err);
     if (rc == NB_OK)
@@ -241,6 +222,8 @@ void nb_qout_abort(nb_qout *o)
     nb_sink_close(o->sink);
     nb_outdir_abort(o->dir);
     nb_strmap_free(o->replaced);
+    nb_strmap_free(o->prints);
+    nb_json_free(o->files);
     nb_free(o->next);
     nb_json_free(o->notes);
     nb_json_free(o->taken);
@@ -266,6 +249,8 @@ static nb_status put(nb_qout *o, const char *name, const void *p, uint64_t bytes
     if (!o->taken)
         o->taken = nb_json_new_arr();
     o->failed = !nb_json_push(o->taken, nb_json_new_str(name)) || o->failed;
+    if (nb_strmap_put(o->prints, name, strlen(name), nb_print_bytes(p, (size_t)bytes, 0), NULL) != NB_OK)
+        return nb_enomem(err, "the list of tensors");
     return nb_sink_write(o->sink, name, 0, p, bytes, err);
 }
 
@@ -382,6 +367,13 @@ static nb_status copy_rest(nb_qout *o, nb_err *err)
 
 /* ---- small files ---- */
 
+static nb_status put_file(nb_qout *o, const char *name, const void *p, size_t n, nb_err *err)
+{
+    if (!nb_json_set(o->files, name, nb_json_new_int((int64_t)nb_print_bytes(p, n, 0))))
+        return nb_enomem(err, "the list of files");
+    return nb_outdir_put(o->dir, name, p, n, err);
+}
+
 static nb_status put_json(nb_qout *o, const char *name, const nb_json *v, nb_err *err)
 {
     char *text = nb_json_dump(v, 2, false);
@@ -392,7 +384,7 @@ static nb_status put_json(nb_qout *o, const char *name, const nb_json *v, nb_err
         nb_buf_puts(&b, text);
         nb_buf_putc(&b, '\n');
     }
-    rc = text && !b.failed ? nb_outdir_put(o->dir, name, b.p, b.n, err) : nb_enomem(err, name);
+    rc = text && !b.failed ? put_file(o, name, b.p, b.n, err) : nb_enomem(err, name);
     nb_buf_clear(&b);
     nb_free(text);
     return rc;
@@ -442,14 +434,14 @@ static nb_status copy_small(nb_qout *o, nb_err *err)
             continue;
         rc = nb_hfdir_file(o->src->dir, name, &p, &n, err);
         if (rc == NB_OK && p)
-            rc = nb_outdir_put(o->dir, name, p, n, err);
+            rc = put_file(o, name, p, n, err);
     }
     return rc;
 }
 
 nb_status nb_qout_put(nb_qout *o, const char *name, const char *text, nb_err *err)
 {
-    return nb_outdir_put(o->dir, name, text, strlen(text), err);
+    return put_file(o, name, text, strlen(text), err);
 }
 
 nb_status nb_qout_complete(nb_qout *o, nb_err *err)
@@ -458,7 +450,9 @@ nb_status nb_qout_complete(nb_qout *o, nb_err *err)
 
     if (rc == NB_OK)
         rc = copy_small(o, err);
-    return rc == NB_OK ? nb_sink_finish(o->sink, err) : rc;
+    if (rc == NB_OK)
+        rc = nb_sink_finish(o->sink, err);
+    return rc == NB_OK ? nb_qout_read_back(o, err) : rc;
 }
 
 nb_status nb_qout_commit(nb_qout *o, nb_err *err)
@@ -470,68 +464,5 @@ nb_status nb_qout_commit(nb_qout *o, nb_err *err)
     rc = nb_outdir_commit(o->dir, err);
     o->dir = NULL;
     nb_qout_abort(o);
-    return rc;
-}
-
-/* ---- for the journal ---- */
-
-nb_json *nb_qout_taken(nb_qout *o)
-{
-    nb_json *names = o->taken ? o->taken : nb_json_new_arr();
-    const bool failed = o->failed;
-
-    o->taken = NULL;
-    o->failed = false;
-    if (failed) {
-        nb_json_free(names);
-        return NULL;
-    }
-    return names;
-}
-
-nb_status nb_qout_sync(nb_qout *o, nb_err *err)
-{
-    return nb_st_sink_sync(o->sink, err);
-}
-
-static nb_status add_sum(nb_qout *o, const char *name, nb_sha256 *s, unsigned char *buf, size_t cap, nb_err *err)
-{
-    const uint64_t bytes = nb_st_sink_size(o->sink, name);
-    nb_status rc = NB_OK;
-
-    nb_sha256_add(s, name, strlen(name) + 1);
-    for (uint64_t at = 0; rc == NB_OK && at < bytes; at += cap) {
-        const size_t n = bytes - at < cap ? (size_t)(bytes - at) : cap;
-        rc = nb_st_sink_read(o->sink, name, at, buf, n, err);
-        if (rc == NB_OK)
-            nb_sha256_add(s, buf, n);
-    }
-    return rc;
-}
-
-nb_status nb_qout_sum(nb_qout *o, const nb_json *names, char sum[65], nb_err *err)
-{
-    const size_t cap = (size_t)1 << 20;
-    unsigned char *buf = nb_alloc(cap);
-    uint8_t bin[32];
-    nb_sha256 s;
-    nb_status rc = buf ? NB_OK : nb_enomem(err, "a buffer");
-
-    nb_sha256_init(&s);
-    for (size_t i = 0; rc == NB_OK && i < nb_json_len(names); i++)
-        rc = add_sum(o, nb_json_str(nb_json_at(names, i), ""), &s, buf, cap, err);
-    nb_sha256_end(&s, bin);
-    for (int i = 0; i < 32; i++)
-        snprintf(sum + 2 * i, 3, "%02x", bin[i]);
-    nb_free(buf);
-    return rc;
-}
-
-nb_status nb_qout_have(nb_qout *o, const nb_json *names, nb_err *err)
-{
-    nb_status rc = NB_OK;
-
-    for (size_t i = 0; rc == NB_OK && i < nb_json_len(names); i++)
-        rc = nb_st_sink_have(o->sink, nb_json_str(nb_json_at(names, i), ""), err);
     return rc;
 }

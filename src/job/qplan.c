@@ -74,29 +74,35 @@ static void sizes(const nb_qjob *j, uint64_t *most, uint64_t *layer, uint64_t *s
     }
 }
 
-/* Embedding and head: everything that is not in a layer, as it is stored. */
-static uint64_t outer_bytes(const nb_qjob *j)
+/* Embedding and head: everything that is not in a layer, as it is stored; and the largest of these. */
+static uint64_t outer_bytes(const nb_qjob *j, uint64_t *most)
 {
     uint64_t sum = 0;
 
-    for (size_t i = 0; i < j->src.store->n_tensors; i++)
-        if (j->src.store->tensors[i].rank == 2 && !strstr(j->src.store->tensors[i].name, "layers."))
-            sum += j->src.store->tensors[i].n_bytes;
+    *most = 0;
+    for (size_t i = 0; i < j->src.store->n_tensors; i++) {
+        const nb_tensor *t = &j->src.store->tensors[i];
+        if (t->rank == 2 && !strstr(t->name, "layers.")) {
+            sum += t->n_bytes;
+            *most = t->n_bytes > *most ? t->n_bytes : *most;
+        }
+    }
     return sum;
 }
 
 /* Resident at once when activations are in memory, and when they are in files. */
 static void need(const nb_qjob *j, const nb_block_cost *c, uint64_t *in_memory, uint64_t *in_files)
 {
-    uint64_t most, layer, stored, base;
+    uint64_t most, layer, stored, base, one;
+    const uint64_t outer = outer_bytes(j, &one);
 
     sizes(j, &most, &layer, &stored);
     base = nb_rss_now() + SLACK + 3 * most; /* codes, packed words, scales */
     if (!j->method->calibrates) {
-        *in_memory = *in_files = base + 8 * most + 4 * most; /* float32 in and out, stored bytes */
+        *in_memory = *in_files = base + 12 * most + 2 * one; /* float32 in and out, stored bytes; copies */
         return;
     }
-    base += 2 * outer_bytes(j) + 4 * layer + stored + c->bytes; /* outer ones twice: mapped and packed */
+    base += 2 * outer + 4 * layer + stored + c->bytes; /* outer ones twice: mapped and packed */
     *in_memory = base + c->spill;
     *in_files = base + (c->spill && j->calib.rows ? c->spill / j->calib.rows * (NB_BLOCK_CHUNK / j->calib.len + 1) : 0);
     if (*in_files > *in_memory)

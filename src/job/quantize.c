@@ -275,8 +275,10 @@ static nb_status prepare(nb_qjob *j, const char *model, nb_err *err)
 
 static nb_status finish(nb_qjob *j, nb_err *err)
 {
-    nb_status rc = nb_qout_complete(j->out, err);
+    nb_status rc = nb_qcard_write(j, err);
 
+    if (rc == NB_OK)
+        rc = nb_qout_complete(j->out, err);
     if (rc == NB_OK)
         rc = nb_journal_finish(j->journal, err);
     if (rc == NB_OK) {
@@ -286,12 +288,25 @@ static nb_status finish(nb_qjob *j, nb_err *err)
     return rc;
 }
 
+/* Was the output that is there made by this recipe? A job that died after its last rename, while it removed its journal. */
+static bool is_ours(const nb_qjob *j, const char *out)
+{
+    char *recipe = nb_json_dump(j->recipe, 0, true);
+    nb_err ignored = { 0 };
+    nb_store *s = NULL;
+    bool ours = recipe && nb_open(out, &s, &ignored) == NB_OK && strcmp(nb_json_str(nb_json_get(s->meta, "nibble"), ""), recipe) == 0;
+
+    nb_store_close(s);
+    nb_free(recipe);
+    return ours;
+}
+
 /* With the journal open. taken: something has the name of the output; right when an earlier process finished, else the error. */
 static nb_status work(nb_qjob *j, const char *out, const nb_err *taken, nb_err *err)
 {
     nb_status rc;
 
-    if (nb_journal_finished(j->journal)) {
+    if (nb_journal_finished(j->journal) || (taken->code != NB_OK && nb_journal_blocks(j->journal) == 0 && is_ours(j, out))) {
         nb_qresume_tell(j);
         return NB_OK;
     }
@@ -317,7 +332,7 @@ static nb_status work(nb_qjob *j, const char *out, const nb_err *taken, nb_err *
 static bool keeps(const nb_qjob *j, nb_status rc, nb_err *err)
 {
     const size_t done = j->journal ? nb_journal_blocks(j->journal) : 0;
-    const bool ours = rc == NB_EFORMAT || rc == NB_EUNSUPPORTED || rc == NB_EARG || rc == NB_ENUMERIC;
+    const bool ours = rc == NB_EFORMAT || rc == NB_EUNSUPPORTED || rc == NB_EARG || rc == NB_ENUMERIC || rc == NB_EVERIFY;
 
     if (rc == NB_ECANCELED && done == 0 && err)
         strncat(err->what, "; nothing was written", sizeof err->what - strlen(err->what) - 1);

@@ -1,0 +1,141 @@
+/* qout_check.c - what was written, read back. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "io/io.h"
+#include "job/convert_priv.h"
+#include "job/qout_priv.h"
+
+/* ---- for the journal ---- */
+
+nb_json *nb_qout_taken(nb_qout *o)
+{
+    nb_json *names = o->taken ? o->taken : nb_json_new_arr();
+    const bool failed = o->failed;
+
+    o->taken = NULL;
+    o->failed = false;
+    if (failed) {
+        nb_json_free(names);
+        return NULL;
+    }
+    return names;
+}
+
+nb_status nb_qout_sync(nb_qout *o, nb_err *err)
+{
+    return nb_st_sink_sync(o->sink, err);
+}
+
+static nb_status add_sum(nb_qout *o, const char *name, nb_sha256 *s, unsigned char *buf, size_t cap, nb_err *err)
+{
+    const uint64_t bytes = nb_st_sink_size(o->sink, name);
+    nb_status rc = NB_OK;
+
+    nb_sha256_add(s, name, strlen(name) + 1);
+    for (uint64_t at = 0; rc == NB_OK && at < bytes; at += cap) {
+        const size_t n = bytes - at < cap ? (size_t)(bytes - at) : cap;
+        rc = nb_st_sink_read(o->sink, name, at, buf, n, err);
+        if (rc == NB_OK)
+            nb_sha256_add(s, buf, n);
+    }
+    return rc;
+}
+
+nb_status nb_qout_sum(nb_qout *o, const nb_json *names, char sum[65], nb_err *err)
+{
+    const size_t cap = (size_t)1 << 20;
+    unsigned char *buf = nb_alloc(cap);
+    uint8_t bin[32];
+    nb_sha256 s;
+    nb_status rc = buf ? NB_OK : nb_enomem(err, "a buffer");
+
+    nb_sha256_init(&s);
+    for (size_t i = 0; rc == NB_OK && i < nb_json_len(names); i++)
+        rc = add_sum(o, nb_json_str(nb_json_at(names, i), ""), &s, buf, cap, err);
+    nb_sha256_end(&s, bin);
+    for (int i = 0; i < 32; i++)
+        snprintf(sum + 2 * i, 3, "%02x", bin[i]);
+    nb_free(buf);
+    return rc;
+}
+
+nb_status nb_qout_have(nb_qout *o, const nb_json *names, nb_err *err)
+{
+    nb_status rc = NB_OK;
+
+    for (size_t i = 0; rc == NB_OK && i < nb_json_len(names); i++)
+        rc = nb_st_sink_have(o->sink, nb_json_str(nb_json_at(names, i), ""), err);
+    return rc;
+}
+
+/* ---- the finished files ---- */
+
+static nb_status differs(const nb_qout *o, const char *name, nb_err *err)
+{
+    nb_fail(err, NB_EVERIFY, "out.verify", "", "read back, it is not what was written; the disk or the memory is faulty");
+    nb_err_at(err, nb_outdir_path(o->dir), name);
+    return NB_EVERIFY;
+}
+
+/* A tensor that was copied. */
+static bool copied(const nb_tensor *from, const nb_tensor *to)
+{
+    return to && to->dtype == from->dtype && to->n_bytes == from->n_bytes && memcmp(to->data, from->data, from->n_bytes) == 0;
+}
+
+/* The small files. */
+static nb_status files(nb_qout *o, nb_err *err)
+{
+    nb_status rc = NB_OK;
+
+    for (size_t i = 0; rc == NB_OK && i < nb_json_len(o->files); i++) {
+        const char *name;
+        const nb_json *print = nb_json_member(o->files, i, &name);
+        nb_buf path = { 0 };
+        char *text = NULL;
+        size_t n;
+
+        nb_buf_printf(&path, "%s/%s", nb_outdir_path(o->dir), name);
+        rc = path.failed ? nb_enomem(err, "a path") : nb_read_file(path.p, SIZE_MAX, &text, &n, err);
+        if (rc == NB_OK && (int64_t)nb_print_bytes(text, n, 0) != nb_json_int(print, 0))
+            rc = differs(o, name, err);
+        nb_free(text);
+        nb_buf_clear(&path);
+    }
+    return rc;
+}
+
+nb_status nb_qout_read_back(nb_qout *o, nb_err *err)
+{
+    nb_store *s = NULL;
+    nb_status rc = files(o, err);
+    if (rc == NB_OK)
+        rc = nb_open(nb_outdir_path(o->dir), &s, err);
+    uint64_t print;
+
+    for (size_t i = 0; rc == NB_OK && i < o->src->store->n_tensors; i++) {
+        const nb_tensor *from = &o->src->store->tensors[i], *to;
+
+        if (nb_strmap_get(o->replaced, from->name, from->name_len, NULL))
+            continue;
+        if (nb_cancelled(o->host))
+            rc = nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request");
+        else if (!copied(from, to = nb_store_find(s, from->name)))
+            rc = differs(o, from->name, err);
+        else
+            nb_store_drop(s, to);
+    }
+    for (size_t i = 0; rc == NB_OK && i < s->n_tensors; i++) {
+        const nb_tensor *t = &s->tensors[i];
+
+        if (nb_strmap_get(o->prints, t->name, t->name_len, &print) && nb_print_bytes(t->data, t->n_bytes, 0) != print)
+            rc = differs(o, t->name, err);
+        else
+            nb_store_drop(s, t);
+    }
+    nb_store_close(s);
+    return rc;
+}
