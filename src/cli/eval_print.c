@@ -137,26 +137,27 @@ static void hint_model(const nb_eval_all *a, size_t i, nb_eval_hints *h)
 
     show(a->models[i], esc);
     if (!e->has_ref && s->ppl.mean > 200 && (to = next_hint(h)))
-        snprintf(to, sizeof h->text[0],
-                 "%.160s: a perplexity of %.0f is outside the normal band of prose (4 to 60): a text of another kind or language, the wrong "
-                 "tokenizer, or broken weights; --ref ORIGINAL tells which, nibble check looks at the weights",
-                 esc, s->ppl.mean);
-    if (e->has_ref && s->ppl_ratio.mean > 1.5 && (to = next_hint(h)))
         snprintf(
             to, sizeof h->text[0],
-            "%.160s: %.1f times the perplexity of the reference is outside the normal band of 4-bit weights (1.0 to 1.2): look at --layers, "
-            "and at nibble check",
-            esc, s->ppl_ratio.mean);
+            "%.160s: a perplexity of %.0f is outside the normal band of prose (4 to 60): a text of another kind or language, the wrong "
+            "tokenizer, or broken weights; --ref ORIGINAL tells which, nibble check looks at the weights",
+            esc, s->ppl.mean);
+    if (e->has_ref && s->ppl_ratio.mean > 1.5 && (to = next_hint(h)))
+        snprintf(to, sizeof h->text[0],
+                 "%.160s: %.1f times the perplexity of the reference is outside the normal band of 4-bit weights (1.0 to 1.2): look at "
+                 "--layers, "
+                 "and at nibble check",
+                 esc, s->ppl_ratio.mean);
     if (e->has_ref && s->kl.mean > 1 && s->ppl_ratio.mean <= 1.5 && (to = next_hint(h)))
         snprintf(to, sizeof h->text[0], "%.160s: a mean KL of %.2f with a similar perplexity: these seem to be two different models", esc,
                  s->kl.mean);
     for (size_t p = 1; e->has_ref && e->model[i].part && p < e->n_parts; p++) {
         const double x = e->model[i].part[0].kl.mean, y = e->model[i].part[p].kl.mean;
         if (x > 0 && y > 0 && (y > 1.5 * x || x > 1.5 * y) && (to = next_hint(h)))
-            snprintf(
-                to, sizeof h->text[0],
-                "%.120s: KL on %.80s is %.1f times that on %.80s; where the calibration text was of one kind only, quantize with both kinds",
-                esc, a->set->parts[y > x ? p : 0], y > x ? y / x : x / y, a->set->parts[y > x ? 0 : p]);
+            snprintf(to, sizeof h->text[0],
+                     "%.120s: KL on %.80s is %.1f times that on %.80s; where the calibration text was of one kind only, quantize with both "
+                     "kinds",
+                     esc, a->set->parts[y > x ? p : 0], y > x ? y / x : x / y, a->set->parts[y > x ? 0 : p]);
     }
 }
 

@@ -9,11 +9,11 @@
 #include "cli/progress.h"
 
 extern const nb_cmd nb_cmd_inspect, nb_cmd_check, nb_cmd_convert, nb_cmd_quantize, nb_cmd_eval, nb_cmd_run, nb_cmd_bench, nb_cmd_tokenize,
-    nb_cmd_template, nb_cmd_diff, nb_cmd_explain, nb_cmd_formats;
+    nb_cmd_template, nb_cmd_diff, nb_cmd_explain, nb_cmd_formats, nb_cmd_plan, nb_cmd_doctor;
 
 static const nb_cmd *const commands[] = {
-    &nb_cmd_inspect, &nb_cmd_check,    &nb_cmd_convert,  &nb_cmd_quantize, &nb_cmd_eval,    &nb_cmd_run,
-    &nb_cmd_bench,   &nb_cmd_tokenize, &nb_cmd_template, &nb_cmd_diff,     &nb_cmd_explain, &nb_cmd_formats,
+    &nb_cmd_inspect,  &nb_cmd_check,    &nb_cmd_convert, &nb_cmd_quantize, &nb_cmd_eval,    &nb_cmd_run,  &nb_cmd_bench,
+    &nb_cmd_tokenize, &nb_cmd_template, &nb_cmd_diff,    &nb_cmd_explain,  &nb_cmd_formats, &nb_cmd_plan, &nb_cmd_doctor,
 };
 
 static void print_help(FILE *to)

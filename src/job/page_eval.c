@@ -48,7 +48,7 @@ static const char *interval(char out[64], nb_mean m, double times, const char *u
 
     nb_html_num(lo, times * m.lo);
     nb_html_num(hi, times * m.hi);
-    snprintf(out, 64, "95 %%: %.24s to %.24s%.8s", lo, hi, unit);
+    snprintf(out, 64, "95 %%: %.20s to %.20s%.8s", lo, hi, unit);
     return out;
 }
 
