@@ -145,6 +145,14 @@ bool nb_same_bytes(const void *a, const void *b, size_t n)
     return diff == 0;
 }
 
+void nb_wipe(void *p, size_t n)
+{
+    volatile uint8_t *b = p;
+
+    while (n-- > 0)
+        *b++ = 0;
+}
+
 bool nb_random_bytes(void *out, size_t n)
 {
     uint8_t *p = out;

@@ -24,6 +24,8 @@ void nb_hmac_end(nb_sha256 *s, const uint8_t *key, size_t n_key, uint8_t out[32]
 
 /* Equal, in a time that depends on n only. */
 bool nb_same_bytes(const void *a, const void *b, size_t n);
+/* Overwrite with zeros, in spite of the compiler (PC-11). */
+void nb_wipe(void *p, size_t n);
 /* n bytes from the system's random source; false when it has none. */
 bool nb_random_bytes(void *out, size_t n);
 

@@ -187,7 +187,7 @@ void nb_engine_close(nb_engine *e)
     nb_states_close(e);
     nb_kv_clear(&e->kv);
     nb_exec_close(e->exec);
-    memset(e->o.secret, 0, sizeof e->o.secret);
+    nb_wipe(e->o.secret, sizeof e->o.secret);
     nb_free(e);
 }
 

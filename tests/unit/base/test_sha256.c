@@ -92,6 +92,9 @@ static void test_helpers(void **state)
     assert_false(nb_same_bytes(a, b, 32));
     assert_true(nb_random_bytes(a, 32) && nb_random_bytes(b, 32));
     assert_false(nb_same_bytes(a, b, 32));
+    nb_wipe(a, 31);
+    nb_wipe(b, 31);
+    assert_true(nb_same_bytes(a, b, 31) && a[0] == 0);
 }
 
 int main(void)

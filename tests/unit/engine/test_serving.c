@@ -214,6 +214,141 @@ static void test_unproven_blocks(void **state)
     nb_engine_close(e);
 }
 
+/* PC-04: 200 pairs of a prompt that another tenant has cached and one that nobody has: not one differs in the rows computed or in the
+ * time to the first token, on a clock that counts rows. */
+static void test_timing_of_tenants(void **state)
+{
+    static int32_t ids[2][300];
+    nb_engine_opts o = opts();
+    fake *f;
+
+    (void)state;
+    o.n_pages = 4000;
+    nb_engine *e = fake_engine(o, &f);
+    for (int pair = 0; pair < 200; pair++) {
+        uint8_t ns[2][32];
+        double ttft[2];
+        size_t rows[2];
+        const size_t n = 20 + (size_t)pair;
+        for (size_t i = 0; i < NB_LEN(ids[0]); i++) {
+            ids[0][i] = (int32_t)((i * i + (size_t)pair * 7 + i / (1 + (size_t)pair)) % VOCAB);
+            ids[1][i] = (int32_t)((i * i * 3 + (size_t)pair * 5 + 1 + i / (2 + (size_t)pair)) % VOCAB);
+        }
+        nb_engine_namespace(e, NB_SCOPE_KEY, "a", 1, "", 0, ns[0]);
+        nb_engine_namespace(e, NB_SCOPE_KEY, "b", 1, "", 0, ns[1]);
+        nb_request r = ask(ids[0], n, 2);
+        r.ns = ns[0];
+        run_one(e, &r); /* a's prompt is cached */
+        for (int cold = 0; cold < 2; cold++) {
+            r = ask(ids[cold], n, 2);
+            r.ns = ns[1];
+            rows[cold] = f->rows;
+            const ended end = run_one(e, &r);
+            rows[cold] = f->rows - rows[cold];
+            ttft[cold] = end.times.first_token - end.times.arrival;
+            assert_int_equal(end.n_cached, 0);
+        }
+        if (pair == 0)
+            assert_true(ttft[0] > 0.02);
+        assert_int_equal(rows[0], rows[1]);
+        assert_true(ttft[0] - ttft[1] < 1e-9 && ttft[1] - ttft[0] < 1e-9);
+        nb_engine_reset_cache(e);
+    }
+    nb_engine_close(e);
+}
+
+/* PC-07: conversations that begin alike and hold secrets, over a pool far too small for them, with cancels, resets and pauses: every
+ * greedy answer of every turn is the one that its own tokens give. Blocks are filled before reuse, and the fake refuses to read what
+ * was not written (PC-08). */
+enum { TALKS = 256, TURNS = 40, SAID = 6, TOLD = 5, TALK = 30 + TURNS * (SAID + TOLD) };
+
+typedef struct talk {
+    int32_t ids[TALK];
+    size_t n, turn, got;
+    uint64_t id; /* of the running turn, 0: none */
+    int32_t want[TOLD];
+} talk;
+
+static void begin_turn(nb_engine *e, talk *t, size_t who, uint64_t *turns)
+{
+    static const int32_t common[] = { 1, 2, 3, 5, 8, 13, 21, 34, 5, 39, 44, 33, 27, 10, 37, 47, 34, 31, 15, 46, 11, 7, 18, 25 };
+    uint64_t h = 1;
+
+    if (t->turn == 0) {
+        memcpy(t->ids, common, sizeof common);
+        t->n = NB_LEN(common);
+        t->ids[t->n++] = (int32_t)(who % VOCAB); /* the secret */
+        t->ids[t->n++] = (int32_t)(who / VOCAB);
+    }
+    for (size_t i = 0; i < SAID; i++)
+        t->ids[t->n++] = (int32_t)((t->turn * 3 + i) % VOCAB); /* all say the same */
+    for (size_t i = 0; i < t->n; i++)
+        h = fake_mix(h, t->ids[i]);
+    for (size_t k = 0; k < TOLD; k++) {
+        float logits[VOCAB];
+        fake_logits(h, logits);
+        t->want[k] = nb_argmax(logits, VOCAB);
+        h = fake_mix(h, t->want[k]);
+    }
+    nb_request r = ask(t->ids, t->n, TOLD);
+    r.key = who % 5;
+    t->got = 0;
+    t->id = add(e, &r);
+    ++*turns;
+}
+
+static void test_conversations(void **state)
+{
+    static talk talks[TALKS];
+    nb_engine_opts o = opts();
+    const nb_event *ev;
+    nb_engine_stats st;
+    uint64_t turns = 0, dice = 1;
+    size_t open = TALKS;
+    fake *f;
+
+    (void)state;
+    memset(talks, 0, sizeof talks);
+    o.context = TALK;
+    o.n_pages = 120;
+    nb_engine *e = fake_engine(o, &f);
+    while (open > 0) {
+        dice = dice * 6364136223846793005u + 1442695040888963407u;
+        for (int k = 0; k < 3; k++) { /* some go on, the rest pauses */
+            const size_t who = (dice >> (20 + 9 * k)) % TALKS;
+            if (talks[who].id == 0 && talks[who].turn < TURNS)
+                begin_turn(e, &talks[who], who, &turns);
+        }
+        if (dice >> 57 == 0)
+            nb_engine_reset_cache(e);
+        for (size_t i = 0; dice >> 60 == 1 && i < TALKS; i++)
+            if (talks[i].id && talks[i].got == dice % TOLD) {
+                nb_engine_cancel(e, talks[i].id);
+                break;
+            }
+        const size_t n = step(e, &ev);
+        for (size_t i = 0; i < n; i++) {
+            talk *t = talks;
+            while (t->id != ev[i].request)
+                t++;
+            if (ev[i].kind == NB_EV_TOKEN) {
+                if (ev[i].id != t->want[t->got])
+                    fail_msg("conversation %d, turn %d: token %d is %d, alone it is %d", (int)(t - talks), (int)t->turn, (int)t->got,
+                             ev[i].id, t->want[t->got]);
+                t->ids[t->n++] = ev[i].id;
+                t->got++;
+                continue;
+            }
+            t->id = 0; /* a cancelled answer stays as far as it came */
+            open -= ++t->turn == TURNS;
+        }
+    }
+    nb_engine_stats_get(e, &st);
+    assert_true(turns == TALKS * TURNS && st.evictions > 10000 && st.hit_tokens > 100000 && st.finished[NB_FINISH_CANCEL] > 100);
+    assert_int_equal(st.pages_used, 0);
+    nb_engine_close(e);
+}
+
 /* PC-09: a key with many long requests keeps at most half of the pool from the moment another has work; then the whole. */
 static void test_half_the_pool(void **state)
 {
@@ -339,6 +474,17 @@ static void test_overload(void **state)
     while (!nb_engine_idle(e))
         step(e, &ev);
     assert_true(nb_engine_drain_s(e) == 0);
+    const uint64_t calm = nb_mem_now(); /* OV-14: a burst of 10,000 leaves no more memory in use than there was */
+    for (int i = 0; i < 10000; i++) {
+        r = ask(text(i, 200), 200, 2);
+        (void)nb_engine_add(e, &r, &id, NULL);
+        if (i % 1000 == 0)
+            step(e, &ev);
+    }
+    while (!nb_engine_idle(e))
+        step(e, &ev);
+    step(e, &ev);
+    assert_true(nb_mem_now() <= calm);
     for (int i = 0; i < 40; i++) {
         r = ask(text(i, 200), 200, 50);
         (void)nb_engine_add(e, &r, &id, NULL);
@@ -835,12 +981,26 @@ static void test_constraint(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tenants),       cmocka_unit_test(test_cache_switches),     cmocka_unit_test(test_unproven_blocks),
-        cmocka_unit_test(test_half_the_pool), cmocka_unit_test(test_bad_neighbours),     cmocka_unit_test(test_overload),
-        cmocka_unit_test(test_timeouts),      cmocka_unit_test(test_smallest_pool),      cmocka_unit_test(test_flood),
-        cmocka_unit_test(test_gone),          cmocka_unit_test(test_ends_of_neighbours), cmocka_unit_test(test_long_prompt_beside_decoders),
-        cmocka_unit_test(test_priorities),    cmocka_unit_test(test_common_prefix),      cmocka_unit_test(test_steady_state),
-        cmocka_unit_test(test_choices),       cmocka_unit_test(test_prompt_logprobs),    cmocka_unit_test(test_constraint),
+        cmocka_unit_test(test_tenants),
+        cmocka_unit_test(test_cache_switches),
+        cmocka_unit_test(test_unproven_blocks),
+        cmocka_unit_test(test_timing_of_tenants),
+        cmocka_unit_test(test_conversations),
+        cmocka_unit_test(test_half_the_pool),
+        cmocka_unit_test(test_bad_neighbours),
+        cmocka_unit_test(test_overload),
+        cmocka_unit_test(test_timeouts),
+        cmocka_unit_test(test_smallest_pool),
+        cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_ends_of_neighbours),
+        cmocka_unit_test(test_long_prompt_beside_decoders),
+        cmocka_unit_test(test_priorities),
+        cmocka_unit_test(test_common_prefix),
+        cmocka_unit_test(test_steady_state),
+        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_prompt_logprobs),
+        cmocka_unit_test(test_constraint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
