@@ -8,7 +8,7 @@
 
 #include "engine/engine.h"
 
-enum { CONTEXT = 256, N_ASK = 7, N_OUT = 40, SEEN = 1 << 14, MOST_PAGES = 64 };
+enum { CONTEXT = 256, N_ASK = 7, N_OUT = 24, SEEN = 1 << 14, MOST_PAGES = 64 };
 
 /* ---- the spy ---- */
 
@@ -125,9 +125,9 @@ static const variant variants[] = {
     { "cache, one after another", 1, 0, 40, 512, 0, false, true, 1 },
     { "cache, together", N_ASK, 0, 60, 128, 0, false, true, 1 },
     { "cache, slices of 7", 4, 7, 60, 64, 0, false, true, 1 },
-    { "blocks taken back", N_ASK, 0, 13, 128, 0, false, true, 1 },
-    { "blocks taken back, no cache", N_ASK, 0, 13, 128, 0, true, false, 1 },
-    { "choices, blocks taken back", 3, 0, 14, 128, 0, false, true, 3 },
+    { "blocks taken back", N_ASK, 0, 9, 128, 0, false, true, 1 },
+    { "blocks taken back, no cache", N_ASK, 0, 9, 128, 0, true, false, 1 },
+    { "choices, blocks taken back", 3, 0, 9, 128, 0, false, true, 3 },
     { "3 threads", N_ASK, 0, 30, 128, 3, false, true, 1 },
     { "16 threads", 4, 0, 30, 128, 16, false, false, 1 },
 };
@@ -135,7 +135,7 @@ static const variant variants[] = {
 /* Request i: prompts share the beginning, up to different places; every other answer is drawn. */
 static void make_request(nb_request *r, int32_t *ids, size_t i, size_t vocab)
 {
-    static const size_t length[N_ASK] = { 96, 64, 101, 1, 33, 130, 96 }, shared[N_ASK] = { 96, 64, 70, 0, 20, 101, 95 };
+    static const size_t length[N_ASK] = { 96, 64, 101, 1, 33, 110, 96 }, shared[N_ASK] = { 96, 64, 70, 0, 20, 101, 95 };
 
     for (size_t k = 0; k < length[i]; k++)
         ids[k] = (int32_t)((k < shared[i] ? k * k * 3 + k * 7 + 1 : k * 11 + i) % vocab);
@@ -221,18 +221,21 @@ static nb_engine_stats run_variant(fixture *f, row *seen, const variant *v, nb_d
     return st;
 }
 
-static void all_variants(fixture *f, nb_dtype kv, const char *model)
+static void all_variants(fixture *f, nb_dtype kv, const char *model, bool with_threads)
 {
     row *seen = nb_calloc(SEEN, sizeof *seen);
     size_t preemptions = 0, hits = 0, copies = 0;
 
     for (size_t i = 0; i < NB_LEN(variants); i++) {
-        const nb_engine_stats st = run_variant(f, seen, &variants[i], kv);
+        nb_engine_stats st;
+        if (variants[i].threads && !with_threads)
+            continue;
+        st = run_variant(f, seen, &variants[i], kv);
         preemptions += st.preemptions;
         hits += st.hit_tokens;
         copies += st.copies;
     }
-    if (preemptions < 5 || hits < 1000 || copies < 5)
+    if (preemptions < 4 || hits < 1000 || copies < 5)
         fail_msg("%s: %d preemptions, %d hits, %d copies: too few to prove anything", model, (int)preemptions, (int)hits, (int)copies);
     for (size_t i = 0; i < SEEN; i++)
         nb_free(seen[i].logits);
@@ -253,7 +256,7 @@ static void test_packed(void **state)
         mm_open(&mem, rows[i].kind);
         f.store = mem.store;
         fix_bind(&f, mem.cfg, mem.qcfg, (fix_opts){ 0 });
-        all_variants(&f, rows[i].kv, "a small Llama");
+        all_variants(&f, rows[i].kv, "a small Llama", i == 0);
         f.store = NULL;
         fix_close(&f);
         mm_close(&mem);
@@ -271,7 +274,7 @@ static void test_kinds_of_attention(void **state)
         fixture f;
         snprintf(path, sizeof path, "tests/data/models/%s", models[i]);
         fix_open(&f, path, (fix_opts){ 0 });
-        all_variants(&f, i % 2 ? NB_DT_I8 : NB_DT_F16, models[i]);
+        all_variants(&f, i % 2 ? NB_DT_I8 : NB_DT_F16, models[i], false);
         fix_close(&f);
     }
 }
@@ -292,7 +295,7 @@ static void test_kinds_of_state(void **state)
             skip();
         }
         fix_open(&f, path, (fix_opts){ 0 });
-        all_variants(&f, NB_DT_F16, models[i]);
+        all_variants(&f, NB_DT_F16, models[i], false);
         fix_close(&f);
     }
 }
