@@ -234,8 +234,7 @@ static nb_status check_layer(const names_job *j, size_t layer)
         const nb_op *op = &p->ops[i];
         if (op->kind == NB_OP_ABSORB && nb_plan_runs(p, op, layer)) { /* kv_b */
             const nb_mla_cfg *m = &p->cfg->mla;
-            char prefix[128];
-            snprintf(name, sizeof name, "%sself_attn.kv_b_proj", nb_plan_layer(p, layer, prefix, sizeof prefix));
+            nb_plan_kv_b(p, layer, name, sizeof name);
             rc = need_linear(j, name, p->cfg->n_heads * (m->nope + m->value), m->kv_rank, true);
         }
         if (op->kind != NB_OP_LINEAR || !nb_plan_runs(p, op, layer))

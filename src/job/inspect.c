@@ -131,7 +131,7 @@ static void look_at_config(nb_inspect *in, const nb_config *c)
     in->known = true;
     snprintf(in->model_type, sizeof in->model_type, "%s", c->model_type);
     snprintf(in->class_name, sizeof in->class_name, "%s", c->class_name);
-    in->layers = c->n_layers;
+    in->layers = c->n_layers / (c->halves ? c->halves : 1);
     in->hidden = c->d_model;
     in->ff = c->d_ff;
     in->heads = c->n_heads;

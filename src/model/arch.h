@@ -41,6 +41,9 @@ typedef enum nb_role {
     NB_ROLE_BRANCH_OUT,
     NB_ROLE_SIDE_IN, /* a low-rank path beside attention */
     NB_ROLE_SIDE_OUT,
+    NB_ROLE_INDEX_Q, /* of what chooses keys: queries from the latent of q, a key, weights of its heads */
+    NB_ROLE_INDEX_K,
+    NB_ROLE_INDEX_W,
     NB_ROLE_COUNT,
     NB_ROLE_NONE = NB_ROLE_COUNT
 } nb_role;
@@ -89,6 +92,8 @@ typedef enum nb_vec {
     NB_VEC_ALT_PREDICT,
     NB_VEC_ALT_CORRECT,
     NB_VEC_ALT_SCALE,
+    NB_VEC_INDEX_NORM, /* of the key that chooses */
+    NB_VEC_INDEX_BIAS,
     NB_VEC_COUNT,
     NB_VEC_NONE = NB_VEC_COUNT /* a norm without parameters */
 } nb_vec;
@@ -110,7 +115,7 @@ typedef enum nb_mixer {
     NB_MIX_CONV,      /* short convolution                         */
     NB_MIX_LIGHTNING, /* linear attention with fixed decays        */
     NB_MIX_NONE,      /* the layer is an MLP only                  */
-    NB_MIX_SHARED,    /* attention over the keys and values of an earlier layer */
+    NB_MIX_SHARED,    /* attention over the keys and values, or the choice of keys, of an earlier layer */
     NB_MIX_KEYVAL,    /* attention whose keys are its values       */
     NB_MIX_COUNT
 } nb_mixer;
@@ -168,7 +173,8 @@ typedef enum nb_block_kind {
     NB_BLOCK_BOTH,     /* as PRE, attention and a mixer in every layer  */
     NB_BLOCK_MIXED,    /* attention layers POST, others PRE             */
     NB_BLOCK_GEMMA4,   /* as SANDWICH, and more: models-2026 S4.8       */
-    NB_BLOCK_GEMMA3N
+    NB_BLOCK_GEMMA3N,
+    NB_BLOCK_LONGCAT /* two PRE halves, experts beside both: models-2026 S4.2 */
 } nb_block_kind;
 
 /* Norms of q and k before rope: over each head with one weight, over all heads, over each head with its own weight; over

@@ -116,11 +116,14 @@ typedef struct nb_config {
     size_t branch_vocab;                 /* rows of its table                     */
     size_t side_rank, n_streams, active; /* of gemma3n; 0: none */
     bool scale_stream;
-    const double *sparsity; /* [n_layers] deviations above the mean that a gate must be; 0: all; NULL: none */
-    size_t window_given;    /* under another key; 0: not */
-    const nb_dims *dims;    /* [n_layers]; NULL: all alike */
-    double value_mult;      /* of v; 1: none               */
-    const uint8_t *mixer;   /* [n_layers] nb_mixer; NULL: attention everywhere */
+    const double *sparsity;                   /* [n_layers] deviations above the mean that a gate must be; 0: all; NULL: none */
+    size_t halves;                            /* layers of this configuration that are one of the file; 0: 1 */
+    size_t index_heads, index_dim, index_top; /* keys are chosen, as many as this; 0: all */
+    bool index_pairs;                         /* rotated in pairs (2i, 2i+1) */
+    size_t window_given;                      /* under another key; 0: not */
+    const nb_dims *dims;                      /* [n_layers]; NULL: all alike */
+    double value_mult;                        /* of v; 1: none               */
+    const uint8_t *mixer;                     /* [n_layers] nb_mixer; NULL: attention everywhere */
     nb_mix_cfg mix;
     bool gated_q;                                             /* q rows of a head are followed by its gate */
     bool out_gate;                                            /* attention output times a sigmoid of a projection */

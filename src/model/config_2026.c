@@ -296,3 +296,105 @@ nb_status nb_cfg_mimo(const nb_cfg_reader *r, nb_config *c)
     c->sinks_local = true;
     return NB_OK;
 }
+
+/* ---- latent attention over chosen keys: S4.3 ------------------------------------------------------------------- */
+
+static nb_status get_index(const nb_cfg_reader *r, nb_config *c, size_t heads)
+{
+    static const char *const n[] = { "index_n_heads", NULL }, *const dim[] = { "index_head_dim", NULL },
+                             *const top[] = { "index_topk", NULL };
+    nb_status rc;
+
+    if ((rc = nb_cfg_size(r, n, NB_CFG_MAX_COUNT, heads, &c->index_heads)) != NB_OK ||
+        (rc = nb_cfg_size(r, dim, NB_CFG_MAX_COUNT, 128, &c->index_dim)) != NB_OK ||
+        (rc = nb_cfg_size(r, top, 1 << 20, 2048, &c->index_top)) != NB_OK)
+        return rc;
+    if (c->index_dim < c->mla.rope)
+        return nb_cfg_bad(r, dim[0], nb_json_get(r->in, dim[0]), "at least qk_rope_head_dim");
+    return c->mla.q_rank ? NB_OK : nb_cfg_bad(r, "q_lora_rank", nb_json_get(r->in, "q_lora_rank"), "the latent that the indexer reads");
+}
+
+nb_status nb_cfg_deepseek_v32(const nb_cfg_reader *r, nb_config *c)
+{
+    return get_index(r, c, 64);
+}
+
+/* Layers that choose, and layers that take the choice of the one before. */
+static nb_status index_kinds(const nb_cfg_reader *r, nb_config *c, uint8_t *kinds)
+{
+    static const char *const keys[] = { "indexer_types", "index_topk_pattern", NULL }, *const freq[] = { "index_topk_freq", NULL };
+    const nb_json *skip = nb_json_get(r->in, "index_skip_topk_offset");
+    const int64_t offset = nb_json_is_null(skip) ? 2 : nb_json_int(skip, -1);
+    const char *key, *letters;
+    const nb_json *list = nb_cfg_find(r, keys, &key);
+    size_t every;
+    nb_status rc = nb_cfg_size(r, freq, NB_CFG_MAX_COUNT, 1, &every);
+
+    if (rc != NB_OK)
+        return rc;
+    if (offset < 0)
+        return nb_cfg_bad(r, "index_skip_topk_offset", skip, "a number of layers");
+    letters = nb_json_str(list, NULL);
+    if (list && (letters ? strlen(letters) : nb_json_len(list)) != c->n_layers)
+        return nb_cfg_bad(r, key, list, "an entry for each layer");
+    for (size_t l = 0; l < c->n_layers; l++) {
+        const char *word = letters ? letters + l : nb_json_str(nb_json_at(list, l), "");
+        const int64_t past = (int64_t)l - offset + 1;
+        bool full = (past > 0 ? (size_t)past : 0) % every == 0;
+        if (list) {
+            full = *word == 'F' || *word == 'f';
+            if (!full && *word != 'S' && *word != 's')
+                return nb_cfg_unsupported(r, key, letters ? list : nb_json_at(list, l), "full and shared");
+        }
+        if (l == 0 && !full)
+            return nb_cfg_bad(r, list ? key : "index_skip_topk_offset", list ? list : skip, "a first layer that chooses keys");
+        kinds[l] = (uint8_t)(full ? NB_MIX_ATTN : NB_MIX_SHARED);
+    }
+    return NB_OK;
+}
+
+nb_status nb_cfg_glm_moe_dsa(const nb_cfg_reader *r, nb_config *c)
+{
+    uint8_t *kinds = nb_arena_calloc(c->mem, c->n_layers, 1);
+    nb_status rc = kinds ? get_index(r, c, 32) : nb_enomem(r->err, "the layer kinds");
+
+    if (rc == NB_OK)
+        rc = nb_cfg_flag(r, "indexer_rope_interleave", true, &c->index_pairs);
+    if (rc == NB_OK)
+        rc = index_kinds(r, c, kinds);
+    c->mixer = kinds;
+    return rc;
+}
+
+/* ---- layers of two halves -------------------------------------------------------------------------------------- */
+
+nb_status nb_cfg_longcat_sizes(const nb_cfg_reader *r, nb_config *c)
+{
+    static const char *const layers[] = { "num_layers", "num_hidden_layers", NULL };
+    nb_status rc = nb_cfg_size(r, layers, NB_CFG_MAX_COUNT / 2, 0, &c->n_layers);
+
+    c->halves = 2;
+    c->n_layers *= 2;
+    return rc;
+}
+
+static bool first_half(size_t l, const size_t *arg)
+{
+    (void)arg;
+    return l % 2 == 0;
+}
+
+nb_status nb_cfg_longcat(const nb_cfg_reader *r, nb_config *c)
+{
+    const nb_json *zero = nb_json_get(r->in, "zero_expert_num");
+    const int64_t n = nb_json_is_null(zero) ? 0 : nb_json_int(zero, -1);
+
+    if (n < 0 || n > NB_CFG_MAX_COUNT)
+        return nb_cfg_bad(r, "zero_expert_num", zero, "a number of experts");
+    if (!c->mla.q_rank)
+        return nb_cfg_bad(r, "q_lora_rank", nb_json_get(r->in, "q_lora_rank"), "a count of 1 or more");
+    c->moe.n_identity = (size_t)n;
+    c->mla.q_mult = sqrt((double)c->d_model / (double)c->mla.q_rank);
+    c->mla.kv_mult = sqrt((double)c->d_model / (double)c->mla.kv_rank);
+    return mark_sparse(r, c, first_half, NULL);
+}

@@ -65,6 +65,10 @@ static bool place_kv(nb_xcpu *x, size_t l, bool again)
     p->head = nb_kv_head_bytes(d.kv_dim, x->o.kv_dtype);
     p->v_off = c->mla.on ? 0 : d.kv_heads * p->head; /* a latent is key and value */
     p->page = p->v_off + d.kv_heads * p->head;
+    if (nb_plan_has_op(&x->m->plan, l, NB_OP_INDEX)) {
+        p->index = p->page;
+        p->page += c->index_dim * NB_PAGE * (x->o.kv_dtype == NB_DT_F32 ? 4 : 2);
+    }
     p->own = true;
     if (!nb_mul_size(p->page, x->o.n_pages, &bytes))
         return false;
@@ -193,6 +197,10 @@ static void cpu_close(nb_exec *base)
     nb_free_aligned(x->mix);
     nb_free(x->spans);
     nb_free(x->kv_of);
+    nb_free(x->picked);
+    nb_free(x->in_order);
+    nb_free_aligned(x->gathered);
+    nb_free_aligned(x->marks);
     nb_free_aligned(x->tail);
     nb_free_aligned(x->scratch);
     nb_free_aligned(x->part);
@@ -535,6 +543,11 @@ static nb_status begin_layers(nb_xcpu *x, size_t l0, size_t l1, nb_err *err)
     if (c->n_streams && (l0 > 0 || l1 < c->n_layers))
         return nb_fail(err, NB_EUNSUPPORTED, "exec.layers", "", "%s has %zu residual streams: its layers run all together only",
                        c->model_type, c->n_streams);
+    if (c->halves && l0 % c->halves != 0)
+        return nb_fail(err, NB_EUNSUPPORTED, "exec.layers", "", "layers of %s run in pairs only", c->model_type);
+    if (l0 > 0 && nb_xcpu_picks(x) && c->mixer && c->mixer[l0] == NB_MIX_SHARED)
+        return nb_fail(err, NB_EUNSUPPORTED, "exec.layers", "", "layer %zu of %s takes the keys that an earlier layer chose", l0,
+                       c->model_type);
     if (!c->branch)
         return NB_OK;
     if (!x->b->token)
@@ -662,6 +675,9 @@ nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb
     *out = NULL;
     if (o->max_m == 0 || o->max_m > 1 << 20 || (o->kv_dtype != NB_DT_F16 && o->kv_dtype != NB_DT_F32 && o->kv_dtype != NB_DT_I8))
         return nb_fail(err, NB_EARG, "exec.size", "", "max_m %zu with cache type %s", o->max_m, nb_dtype_info(o->kv_dtype)->name);
+    if (o->kv_dtype == NB_DT_I8 && m->cfg.alibi)
+        return nb_fail(err, NB_EUNSUPPORTED, "exec.kv", "",
+                       "%s keeps position biases among its keys, which 8 bits cannot hold; use f16 or f32", m->cfg.model_type);
     x = nb_calloc(1, sizeof *x);
     if (!x)
         return nb_enomem(err, "the executor");
@@ -671,7 +687,8 @@ nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb
     x->o = *o;
     x->threads = nb_pool_threads(o->pool);
     if ((rc = alloc_slots(x, err)) == NB_OK && (rc = alloc_acts(x, err)) == NB_OK && (rc = alloc_kv(x, err)) == NB_OK &&
-        (rc = alloc_attn(x, err)) == NB_OK && (rc = alloc_moe(x, err)) == NB_OK && (rc = nb_xcpu_states_open(x, err)) == NB_OK)
+        (rc = alloc_attn(x, err)) == NB_OK && (rc = alloc_moe(x, err)) == NB_OK && (rc = nb_xcpu_states_open(x, err)) == NB_OK &&
+        (rc = nb_xcpu_index_open(x, err)) == NB_OK)
         rc = alloc_rope(x, err);
     if (rc != NB_OK) {
         cpu_close(&x->base);

@@ -39,8 +39,8 @@ typedef struct nb_block {
 
 /* Where a layer's keys and values lie: pages from base on, in a page K of every head, then V (MLA: V only). */
 typedef struct nb_kv_place {
-    size_t base, page, head, v_off;
-    bool own; /* the layer writes them, and no earlier one shares the place */
+    size_t base, page, head, v_off, index; /* index: keys that choose, [dim][tokens]; 0: none */
+    bool own;                              /* the layer writes them, and no earlier one shares the place */
 } nb_kv_place;
 
 typedef struct nb_xcpu {
@@ -83,6 +83,12 @@ typedef struct nb_xcpu {
     size_t scratch_floats;
     float *part; /* partial results of split attention */
     size_t part_floats;
+
+    uint32_t *picked;        /* [max_m][index_top] positions, ascending, of rows with more keys than that */
+    uint32_t *in_order;      /* 0, 1, ...: pages of gathered keys */
+    unsigned char *gathered; /* [threads][gather_bytes] */
+    float *marks;            /* [threads][mark_floats] scores of all keys of a row, and of one page */
+    size_t gather_bytes, mark_floats;
 
     uint32_t *chosen; /* [max_m][n_active] experts of each row  */
     float *share;     /* their weights                          */
@@ -136,6 +142,13 @@ nb_whole_fn nb_xcpu_conv, nb_xcpu_delta, nb_xcpu_ssm, nb_xcpu_ssm1, nb_xcpu_lina
 nb_row_fn nb_xcpu_parts, nb_xcpu_ssm_norm, nb_xcpu_dt_norm;
 /* The first m rows of TAKEN through gate, up and activation of an expert, into ACT. */
 void nb_xcpu_ffn_act(nb_xcpu *x, const nb_ffn *f, size_t m);
+/* exec_index.c. Room for choices; choosing; attention of layer l over chosen keys; whether some row of the cut needs that. */
+nb_status nb_xcpu_index_open(nb_xcpu *x, nb_err *err);
+nb_whole_fn nb_xcpu_index;
+void nb_xcpu_attn_picked(nb_xcpu *x, size_t l);
+bool nb_xcpu_picks(const nb_xcpu *x);
+/* exec_ops.c. What one attention task reads and writes. */
+nb_attn nb_xcpu_attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, size_t head);
 /* exec_gemma.c. What follows from embeddings in X beside them; what the head reads, to X; rows in layers. */
 void nb_xcpu_after_embed(nb_xcpu *x);
 void nb_xcpu_before_head(nb_xcpu *x);

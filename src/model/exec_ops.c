@@ -179,7 +179,7 @@ typedef struct attn_job {
     size_t tiles; /* split: of all blocks together, per head */
 } attn_job;
 
-static nb_attn attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, size_t head)
+nb_attn nb_xcpu_attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, size_t head)
 {
     const nb_config *c = &x->m->cfg;
     const nb_dims d = nb_config_dims(c, layer);
@@ -213,7 +213,7 @@ static void run_attn(void *ctx, size_t begin, size_t end, int thread)
     const size_t heads = nb_config_dims(&j->x->m->cfg, j->layer).kv_heads;
 
     for (size_t i = begin; i < end; i++) {
-        const nb_attn t = attn_task(j->x, j->layer, &j->x->blocks[i / heads], i % heads);
+        const nb_attn t = nb_xcpu_attn_task(j->x, j->layer, &j->x->blocks[i / heads], i % heads);
         j->x->kern->attn(&t, j->x->scratch + (size_t)thread * j->x->scratch_floats);
     }
 }
@@ -248,7 +248,7 @@ static void run_parts(void *ctx, size_t begin, size_t end, int thread)
         while (tile >= tiles_of(&j->x->blocks[b]))
             tile -= tiles_of(&j->x->blocks[b++]);
         const nb_block *blk = &j->x->blocks[b];
-        const nb_attn t = attn_task(j->x, j->layer, blk, head);
+        const nb_attn t = nb_xcpu_attn_task(j->x, j->layer, blk, head);
         j->x->kern->attn_part(&t, tile, tile + 1, part_of(j->x, j->layer, blk, head) + tile * nb_attn_partial(t.m * t.r, t.d),
                               j->x->scratch + (size_t)thread * j->x->scratch_floats);
     }
@@ -262,7 +262,7 @@ static void run_merge(void *ctx, size_t begin, size_t end, int thread)
     (void)thread;
     for (size_t i = begin; i < end; i++) {
         const nb_block *b = &j->x->blocks[i / heads];
-        const nb_attn t = attn_task(j->x, j->layer, b, i % heads);
+        const nb_attn t = nb_xcpu_attn_task(j->x, j->layer, b, i % heads);
         j->x->kern->attn_merge(&t, tiles_of(b), part_of(j->x, j->layer, b, i % heads));
     }
 }
@@ -295,7 +295,9 @@ static void op_attn(nb_xcpu *x, size_t l)
     if (d.kv_from == l)
         push(x, nb_xcpu_put_kv, l, NULL, NULL);
     nb_xcpu_flush(x);
-    if (wants_split(x, l, &j.tiles)) {
+    if (nb_xcpu_picks(x))
+        nb_xcpu_attn_picked(x, l);
+    else if (wants_split(x, l, &j.tiles)) {
         nb_parallel_for(x->o.pool, j.tiles * d.kv_heads, 1, run_parts, &j);
         nb_parallel_for(x->o.pool, tasks, 1, run_merge, &j);
     } else {
@@ -309,9 +311,9 @@ static void op_attn(nb_xcpu *x, size_t l)
 /* ---- the layer ------------------------------------------------------------------------------------------------ */
 
 static nb_whole_fn *const whole_ops[NB_OP_COUNT] = {
-    [NB_OP_ABSORB] = nb_xcpu_absorb, [NB_OP_UNFOLD] = nb_xcpu_unfold, [NB_OP_MOE] = nb_xcpu_moe,
-    [NB_OP_CONV] = nb_xcpu_conv,     [NB_OP_SHORT] = nb_xcpu_conv,    [NB_OP_DELTA] = nb_xcpu_delta,
-    [NB_OP_SSM] = nb_xcpu_ssm,       [NB_OP_SSM1] = nb_xcpu_ssm1,     [NB_OP_LINATT] = nb_xcpu_linatt,
+    [NB_OP_ABSORB] = nb_xcpu_absorb, [NB_OP_UNFOLD] = nb_xcpu_unfold, [NB_OP_MOE] = nb_xcpu_moe,     [NB_OP_INDEX] = nb_xcpu_index,
+    [NB_OP_CONV] = nb_xcpu_conv,     [NB_OP_SHORT] = nb_xcpu_conv,    [NB_OP_DELTA] = nb_xcpu_delta, [NB_OP_SSM] = nb_xcpu_ssm,
+    [NB_OP_SSM1] = nb_xcpu_ssm1,     [NB_OP_LINATT] = nb_xcpu_linatt,
 };
 
 void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1)

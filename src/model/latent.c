@@ -9,9 +9,9 @@
 nb_status nb_latent_source(const nb_plan *p, const nb_store *s, const nb_scan *sc, size_t layer, nb_source *src, nb_err *err)
 {
     const nb_mla_cfg *c = &p->cfg->mla;
-    char prefix[128], name[192];
+    char name[192];
 
-    snprintf(name, sizeof name, "%sself_attn.kv_b_proj", nb_plan_layer(p, layer, prefix, sizeof prefix));
+    nb_plan_kv_b(p, layer, name, sizeof name);
     return nb_source_find(s, sc, name, p->cfg->n_heads * (c->nope + c->value), c->kv_rank, src, err);
 }
 

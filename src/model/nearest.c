@@ -13,7 +13,7 @@ typedef struct look {
     const nb_plan *p;
     char layer[128];                     /* what the names of the layer begin with        */
     char stems[MAX_STEMS][MAX_STEM];     /* names without the layer and without the leaf */
-    size_t n_stems;                      /* of this layer */
+    size_t n_stems, layer_no;            /* of this layer */
     size_t expected, far, hints;         /* over the layers; hints: what a checkpoint may have either way */
     char more[160], less[160], odd[160]; /* stored but not expected; expected but not stored; of another shape */
 } look;
@@ -111,6 +111,16 @@ static bool of_no_weight(const char *rest, size_t n)
            strcmp(rest + n, ".masked_bias") == 0 || (!memchr(rest, '.', n) && within(rest, n, "att") && strcmp(rest + n, ".bias") == 0);
 }
 
+/* Of a half of the layer that is not looked at. */
+static bool of_other_half(const look *k, const char *rest)
+{
+    const size_t halves = k->p->cfg->halves;
+    char own[32];
+
+    snprintf(own, sizeof own, ".%zu.", k->layer_no % (halves ? halves : 1));
+    return halves && !strstr(rest, own) && !of_experts(rest, stem_len(rest));
+}
+
 static bool is_expected(const look *k, const char *rest, bool whole)
 {
     for (size_t j = 0; j < k->n_stems; j++) {
@@ -131,7 +141,7 @@ static void look_around(look *k, bool sparse)
 
     for (size_t i = 0; i < k->s->n_tensors; i++) {
         const char *name = k->s->tensors[i].name, *rest = name + skip;
-        if (strncmp(name, k->layer, skip) != 0)
+        if (strncmp(name, k->layer, skip) != 0 || of_other_half(k, rest))
             continue;
         const size_t n = stem_len(rest);
         const bool norm_bias = strcmp(rest + n, ".bias") == 0 && (within(rest, n, "norm") || within(rest, n, "ln_"));
@@ -155,11 +165,12 @@ static void look_around(look *k, bool sparse)
 static void look_at(look *k, size_t layer)
 {
     const nb_config *c = k->p->cfg;
-    const bool sparse = c->moe.sparse && c->moe.sparse[layer];
+    const bool sparse = c->moe.sparse && (c->moe.sparse[layer] || c->halves);
     char name[288];
 
     nb_plan_layer(k->p, layer, k->layer, sizeof k->layer);
     k->n_stems = 0;
+    k->layer_no = layer;
     for (size_t i = 0; i < k->p->n_ops; i++)
         for (size_t j = 0; j < 3 && k->p->ops[i].kind == NB_OP_LINEAR && nb_plan_runs(k->p, &k->p->ops[i], layer); j++)
             if (k->p->ops[i].roles[j] != NB_ROLE_NONE)
@@ -175,8 +186,8 @@ static void look_at(look *k, size_t layer)
         expect(k, name, each ? (size_t)(each - name) : whole ? strlen(name) : stem_len(name), nb_store_find(k->s, name) != NULL);
     }
     if (nb_plan_has_op(k->p, layer, NB_OP_ABSORB)) {
-        snprintf(name, sizeof name, "%sself_attn.kv_b_proj", k->layer);
-        expect(k, name, strlen(name), any_leaf(k, "self_attn.kv_b_proj"));
+        nb_plan_kv_b(k->p, layer, name, sizeof name);
+        expect(k, name, strlen(name), any_leaf(k, name + strlen(k->layer)));
     }
     look_around(k, sparse);
 }

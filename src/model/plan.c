@@ -57,6 +57,9 @@ static bool reads(const nb_op *op, nb_vec vec)
         return op->kind == NB_OP_SCALE && op->gain == 0;
     case NB_VEC_EXPERT_SCALE:
         return op->kind == NB_OP_MOE;
+    case NB_VEC_INDEX_NORM:
+    case NB_VEC_INDEX_BIAS:
+        return op->kind == NB_OP_INDEX;
     case NB_VEC_ALT_ROUTER:
     case NB_VEC_ALT_NORM:
         return op->kind == NB_OP_PREDICT || op->kind == NB_OP_CORRECT;
@@ -132,6 +135,18 @@ void nb_plan_emit_linear(nb_plan *p, nb_slot in, nb_slot out, nb_role a, nb_role
     nb_plan_emit(p, (nb_op){ .kind = NB_OP_LINEAR, .in = in, .out = out, .roles = { a, b, c } });
 }
 
+/* Layers that choose keys themselves: models-2026 S4.3. */
+static void emit_index(nb_plan *p, nb_slot in)
+{
+    const unsigned all = p->mask;
+
+    p->mask = p->cfg->mixer ? 1u << NB_MIX_ATTN : 0;
+    nb_plan_emit_linear(p, NB_SLOT_LORA, NB_SLOT_IQ, NB_ROLE_INDEX_Q, NB_ROLE_NONE, NB_ROLE_NONE);
+    nb_plan_emit_linear(p, in, NB_SLOT_IK, NB_ROLE_INDEX_K, NB_ROLE_INDEX_W, NB_ROLE_NONE);
+    nb_plan_emit_step(p, NB_OP_INDEX, NB_SLOT_IQ, NB_SLOT_IK);
+    p->mask = all;
+}
+
 /* Attention over a cache of latents: each head's q is brought there, its value back from there. */
 static void emit_latent(nb_plan *p, nb_slot in)
 {
@@ -142,6 +157,8 @@ static void emit_latent(nb_plan *p, nb_slot in)
     } else {
         nb_plan_emit_linear(p, in, NB_SLOT_QKV, NB_ROLE_Q, NB_ROLE_KVA, NB_ROLE_NONE);
     }
+    if (p->cfg->index_top)
+        emit_index(p, in);
     nb_plan_emit_step(p, NB_OP_LATENT, NB_SLOT_QKV, NB_SLOT_QKV);
     nb_plan_emit_step(p, NB_OP_ABSORB, NB_SLOT_QKV, NB_SLOT_FOLD);
     nb_plan_emit_step(p, NB_OP_JOIN, NB_SLOT_FOLD, NB_SLOT_HEADS);
@@ -270,7 +287,7 @@ static void emit_mixer(nb_plan *p, nb_slot in, bool fused)
     const unsigned all = p->mask, attn = 1u << NB_MIX_ATTN;
 
     if (p->cfg->mixer)
-        p->mask = attn;
+        p->mask = attn | 1u << NB_MIX_SHARED;
     if (!p->cfg->mixer || (nb_plan_has_mixer(p->cfg, NB_MIX_ATTN) && (!all || all & attn)))
         nb_plan_emit_attention(p, in, fused);
     p->mask = all;
@@ -325,6 +342,19 @@ static void emit_norm_res(nb_plan *p, bool fused_qkv, bool fused_gu)
     nb_plan_emit_add(p, c->alpha[2], c->beta[2]);
 }
 
+/* Halves of a layer in turn; the experts read what the first one's MLP reads, and join behind the second. */
+static void emit_longcat(nb_plan *p)
+{
+    nb_plan_emit_norm(p, NB_SLOT_X, NB_SLOT_NORM, NB_VEC_N1);
+    nb_plan_emit_attention(p, NB_SLOT_NORM, false);
+    nb_plan_emit_add(p, 1, 1);
+    nb_plan_emit_norm(p, NB_SLOT_X, NB_SLOT_NORM, NB_VEC_N2);
+    nb_plan_emit(p, (nb_op){ .kind = NB_OP_MOE, .in = NB_SLOT_NORM, .out = NB_SLOT_KEEP, .when = NB_WHEN_SPARSE });
+    nb_plan_emit_dense(p, NB_SLOT_NORM, false);
+    nb_plan_emit_add(p, 1, 1);
+    nb_plan_emit(p, (nb_op){ .kind = NB_OP_ADD, .in = NB_SLOT_KEEP, .out = NB_SLOT_X, .keep = 1, .gain = 1, .when = NB_WHEN_DENSE });
+}
+
 /* Section 1 of the page, block by block kind. */
 static void emit_block(nb_plan *p, nb_block_kind b, bool fused_qkv, bool fused_gu)
 {
@@ -358,6 +388,9 @@ static void emit_layer(nb_plan *p, bool fused_qkv, bool fused_gu)
     switch (p->cfg->block) {
     case NB_BLOCK_BOTH:
         emit_both(p, fused_qkv, fused_gu);
+        break;
+    case NB_BLOCK_LONGCAT:
+        emit_longcat(p);
         break;
     case NB_BLOCK_GEMMA4:
         nb_plan_emit_gemma4(p);

@@ -42,6 +42,7 @@ typedef enum nb_op_kind {
     NB_OP_DT_NORM,  /* Mamba-1: norms of time step, B and C               */
     NB_OP_SSM1,     /* Mamba-1 with its gate                              */
     NB_OP_LINATT,   /* lightning attention with its norm and gate         */
+    NB_OP_INDEX,    /* the key that chooses cached; the keys of every row chosen */
     NB_OP_VNORM,    /* v without its length; of k where that is the value */
     NB_OP_SPARSE,   /* the gate, but for what is far above its mean */
     NB_OP_BRANCH,   /* out = act(in) times the layer's own input  */
@@ -78,6 +79,8 @@ typedef enum nb_slot {
     NB_SLOT_LAYERS,  /* inputs of single layers that follow from the token: per-layer embeddings */
     NB_SLOT_BRANCH,  /* what a layer makes of its own          */
     NB_SLOT_STREAMS, /* several residuals side by side         */
+    NB_SLOT_IQ,      /* queries that choose keys */
+    NB_SLOT_IK,      /* the key, the weights of the heads */
     NB_SLOT_COUNT
 } nb_slot;
 
@@ -135,6 +138,8 @@ void nb_config_nearest(const nb_json *root, const nb_store *s, nb_err *err);
 bool nb_plan_runs(const nb_plan *p, const nb_op *op, size_t layer);
 /* What the names of a layer begin with, "model.layers.3.". */
 const char *nb_plan_layer(const nb_plan *p, size_t layer, char *out, size_t cap);
+/* The second projection of latent attention. */
+const char *nb_plan_kv_b(const nb_plan *p, size_t layer, char *out, size_t cap);
 /* "model.layers.3.self_attn.q_proj" into out. Returns out. Sizes of a linear: outputs n, inputs k. */
 const char *nb_plan_linear(const nb_plan *p, size_t layer, nb_role role, char *out, size_t cap);
 /* The tensor of a vector, ".weight" or ".bias" included. */

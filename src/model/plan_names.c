@@ -26,6 +26,9 @@ static const char *const role_names[NB_ROLE_COUNT] = {
     [NB_ROLE_BRANCH_OUT] = "per_layer_projection",
     [NB_ROLE_SIDE_IN] = "laurel.linear_left",
     [NB_ROLE_SIDE_OUT] = "laurel.linear_right",
+    [NB_ROLE_INDEX_Q] = "self_attn.indexer.wq_b",
+    [NB_ROLE_INDEX_K] = "self_attn.indexer.wk",
+    [NB_ROLE_INDEX_W] = "self_attn.indexer.weights_proj",
 };
 static const char *const vec_names[] = {
     [NB_VEC_N1] = "input_layernorm",
@@ -55,6 +58,8 @@ static const char *const vec_names[] = {
     [NB_VEC_ALT_PREDICT] = "altup.prediction_coefs.weight",
     [NB_VEC_ALT_CORRECT] = "altup.correction_coefs.weight",
     [NB_VEC_ALT_SCALE] = "altup.correct_output_scale",
+    [NB_VEC_INDEX_NORM] = "self_attn.indexer.k_norm.weight",
+    [NB_VEC_INDEX_BIAS] = "self_attn.indexer.k_norm.bias",
 };
 
 static const char *or_default(const char *name, const char *dflt)
@@ -67,15 +72,30 @@ static const char *layers_of(const nb_plan *p)
     return or_default(p->cfg->names->layers, "layers.");
 }
 
-const char *nb_plan_linear(const nb_plan *p, size_t layer, nb_role role, char *out, size_t cap)
+const char *nb_plan_layer(const nb_plan *p, size_t layer, char *out, size_t cap)
 {
-    snprintf(out, cap, "%s%s%zu.%s", p->prefix, layers_of(p), layer, or_default(p->cfg->names->roles[role], role_names[role]));
+    snprintf(out, cap, "%s%s%zu.", p->prefix, layers_of(p), p->cfg->halves ? layer / p->cfg->halves : layer);
     return out;
 }
 
-const char *nb_plan_layer(const nb_plan *p, size_t layer, char *out, size_t cap)
+/* The name of a layer's tensor; a # stands for which half of a stored layer it is. */
+static void name_of(const nb_plan *p, size_t layer, const char *name, const char *end, char *out, size_t cap)
 {
-    snprintf(out, cap, "%s%s%zu.", p->prefix, layers_of(p), layer);
+    nb_plan_layer(p, layer, out, cap);
+    snprintf(out + strlen(out), cap - strlen(out), "%s%s", name, end);
+    for (char *at = p->cfg->halves ? strchr(out, '#') : NULL; at; at = strchr(at, '#'))
+        *at = (char)('0' + layer % p->cfg->halves);
+}
+
+const char *nb_plan_linear(const nb_plan *p, size_t layer, nb_role role, char *out, size_t cap)
+{
+    name_of(p, layer, or_default(p->cfg->names->roles[role], role_names[role]), "", out, cap);
+    return out;
+}
+
+const char *nb_plan_kv_b(const nb_plan *p, size_t layer, char *out, size_t cap)
+{
+    name_of(p, layer, p->cfg->halves ? "self_attn.#.kv_b_proj" : "self_attn.kv_b_proj", "", out, cap);
     return out;
 }
 
@@ -110,11 +130,11 @@ size_t nb_plan_vec_parts(const nb_plan *p, nb_vec vec)
 const char *nb_plan_vec_part(const nb_plan *p, size_t layer, nb_vec vec, size_t part, char *out, size_t cap)
 {
     if (!is_norm(vec))
-        snprintf(out, cap, "%s%s%zu.%s", p->prefix, layers_of(p), layer, stem_of(p, vec));
+        name_of(p, layer, stem_of(p, vec), "", out, cap);
     else if (nb_plan_vec_parts(p, vec) > 1)
         snprintf(out, cap, "%s%s%zu.%s.%zu.weight", p->prefix, layers_of(p), layer, stem_of(p, vec), part);
     else
-        snprintf(out, cap, "%s%s%zu.%s%s", p->prefix, layers_of(p), layer, stem_of(p, vec), is_bias(vec) ? ".bias" : ".weight");
+        name_of(p, layer, stem_of(p, vec), is_bias(vec) ? ".bias" : ".weight", out, cap);
     return out;
 }
 

@@ -92,6 +92,16 @@ void nb_plan_linear_size(const nb_plan *p, nb_role role, size_t *n, size_t *k)
     case NB_ROLE_QKV:
         *n = (c->n_heads + 2 * c->n_kv_heads) * c->head_dim;
         break;
+    case NB_ROLE_INDEX_Q:
+        *n = c->index_heads * c->index_dim;
+        *k = c->mla.q_rank;
+        break;
+    case NB_ROLE_INDEX_K:
+        *n = c->index_dim;
+        break;
+    case NB_ROLE_INDEX_W:
+        *n = c->index_heads;
+        break;
     case NB_ROLE_O:
         *n = c->d_model;
         *k = c->n_heads * (c->mla.on ? c->mla.value : c->head_dim);
@@ -128,7 +138,8 @@ size_t nb_plan_role_off(const nb_plan *p, nb_role role)
 size_t nb_plan_vec_size(const nb_plan *p, nb_vec vec)
 {
     const nb_config *c = p->cfg;
-    const bool post = c->block == NB_BLOCK_POST || c->block == NB_BLOCK_SANDWICH || c->block >= NB_BLOCK_MIXED,
+    const bool post = c->block == NB_BLOCK_POST || c->block == NB_BLOCK_SANDWICH ||
+                      (c->block >= NB_BLOCK_MIXED && c->block <= NB_BLOCK_GEMMA3N),
                biased = c->norm == NB_NORM_LN || c->norm == NB_NORM_LN1;
     const size_t norm = c->norm == NB_NORM_LN_0 || c->norm == NB_NORM_RMS_0 ? 0 : c->d_model;
     const bool each = c->qk == NB_QK_HEAD || c->qk == NB_QK_AFTER;
@@ -156,6 +167,9 @@ size_t nb_plan_vec_size(const nb_plan *p, nb_vec vec)
         return c->mla.q_rank;
     case NB_VEC_KVA:
         return c->mla.kv_rank;
+    case NB_VEC_INDEX_NORM:
+    case NB_VEC_INDEX_BIAS:
+        return c->index_top ? c->index_dim : 0;
     case NB_VEC_SINKS:
         return c->arch->quirks & NB_Q_OSS || c->sinks_local ? c->n_heads : 0;
     case NB_VEC_ACT_SCALE:
@@ -256,6 +270,9 @@ void nb_plan_size_slots(nb_plan *p)
     len[NB_SLOT_ATT] = c->n_heads * c->head_dim;
     if (c->mla.on)
         size_latent(p);
+    len[NB_SLOT_IQ] = c->index_heads * c->index_dim;
+    len[NB_SLOT_IK] = c->index_top ? PAD64(c->index_dim) + c->index_heads : 0;
+    len[NB_SLOT_KEEP] = c->halves ? c->d_model : 0;
     len[NB_SLOT_GU] = !gated ? c->d_ff : p->has_role[NB_ROLE_GATE_UP] ? 2 * c->d_ff : 2 * PAD64(c->d_ff);
     len[NB_SLOT_ACT] = c->d_ff;
     nb_plan_size_mixers(p);

@@ -83,8 +83,10 @@ static void check_prompt(fixture *f, const char *ids_name, const char *logits_na
     nb_exec_set_tap(f->exec, tap, &s);
     fix_run(f, ids, 0, T, logits);
     nb_exec_set_tap(f->exec, NULL, NULL);
-    for (size_t l = 0; l < L && hidden; l++) {
-        snprintf(name, sizeof name, "hidden.layer%zu", l);
+    const size_t halves = nb_model_config(f->model)->halves ? nb_model_config(f->model)->halves : 1;
+
+    for (size_t l = halves - 1; l < L && hidden; l += halves) {
+        snprintf(name, sizeof name, "hidden.layer%zu", l / halves);
         if (find(name))
             check(name, s.layer + l * T * d, T, d);
     }
@@ -152,6 +154,7 @@ static void check_cache(fixture *f)
         const nb_dims d = nb_config_dims(c, l);
         if (nb_plan_has_kv(nb_model_plan(f->model), l) && d.kv_from == l)
             cached += c->mla.on ? c->mla.kv_rank + c->mla.rope : 2 * d.kv_heads * d.kv_dim;
+        cached += nb_plan_has_op(nb_model_plan(f->model), l, NB_OP_INDEX) ? c->index_dim : 0;
     }
     if (fit.kv != cached * tokens * 2 || bytes[1] - bytes[0] != fit.kv)
         fail_msg("%s: %zu tokens take %llu bytes, the estimate is %llu, expected %zu values a token", label, tokens,
