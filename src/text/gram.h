@@ -7,7 +7,8 @@
  *   gram_run.c    configurations (instruction, stack) -> states, transitions
  *   gram_mask.c   grammar.h's calls on sequences: walks over the vocabulary
  *   gram_vocab.c  tokens as bytes, the trie
- *   gram_cache.c  compiled grammars kept
+ *   gram_cache.c  compiled grammars kept; gram_request.c: what a request asks for
+ *   gram_tools.c  tool calls in the forms that reply_calls.c reads
  */
 #ifndef NB_TEXT_GRAM_H
 #define NB_TEXT_GRAM_H
@@ -211,7 +212,12 @@ uint32_t nb_grun_clamp(nb_grun *r, uint32_t s, uint32_t reach);
 /* Drop all states but pinned ones and keep[n]; transitions are forgotten. */
 void nb_grun_collect(nb_grun *r, const uint32_t *keep, size_t n);
 
+/* A grammar of a part; b is cleared (gram_mask.c). */
+nb_status nb_grammar_make(nb_gbuild *b, nb_gpart root, const nb_gvocab *vocab, nb_grammar **out, nb_err *err);
+
 /* ---- vocabulary (gram_vocab.c) ---- */
+
+bool nb_gvocab_has(const nb_gvocab *v, const char *p, size_t n); /* is there a token of these bytes? */
 
 struct nb_gvocab {
     size_t n_tokens, n_words, n_nodes;

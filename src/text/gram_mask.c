@@ -28,8 +28,7 @@ struct nb_gstate {
 
 /* ---- grammar ---- */
 
-/* Compile a part; b is cleared. */
-static nb_status make(nb_gbuild *b, nb_gpart root, const nb_gvocab *vocab, nb_grammar **out, nb_err *err)
+nb_status nb_grammar_make(nb_gbuild *b, nb_gpart root, const nb_gvocab *vocab, nb_grammar **out, nb_err *err)
 {
     nb_grammar *g = nb_calloc(1, sizeof *g);
     nb_status rc = g ? NB_OK : nb_enomem(err, "a grammar");
@@ -84,7 +83,7 @@ nb_status nb_grammar_new_json(const nb_gvocab *vocab, const nb_glimits *lim, nb_
     nb_gjson j = { .b = &b };
 
     nb_gbuild_init(&b, lim, SOURCE_SCHEMA, DEPTH_SCHEMA, err);
-    return make(&b, nb_g_seq2(&b, nb_gj_ws(&j), nb_gj_object(&j)), vocab, out, err);
+    return nb_grammar_make(&b, nb_g_seq2(&b, nb_gj_ws(&j), nb_gj_object(&j)), vocab, out, err);
 }
 
 nb_status nb_grammar_new_schema(const nb_gvocab *vocab, const nb_json *schema, const nb_glimits *lim, nb_grammar **out, nb_err *err)
@@ -100,7 +99,7 @@ nb_status nb_grammar_new_schema(const nb_gvocab *vocab, const nb_json *schema, c
     nb_gbuild_init(&b, lim, SOURCE_SCHEMA, DEPTH_SCHEMA, err);
     if (n > b.lim.source)
         return too_long(n, b.lim.source, err);
-    return make(&b, nb_g_schema(&b, schema), vocab, out, err);
+    return nb_grammar_make(&b, nb_g_schema(&b, schema), vocab, out, err);
 }
 
 nb_status nb_grammar_new_regex(const nb_gvocab *vocab, const char *re, size_t n, const nb_glimits *lim, nb_grammar **out, nb_err *err)
@@ -111,7 +110,7 @@ nb_status nb_grammar_new_regex(const nb_gvocab *vocab, const char *re, size_t n,
     nb_gbuild_init(&b, lim, SOURCE_REGEX, DEPTH_TEXT, err);
     if (n > b.lim.source)
         return too_long(n, b.lim.source, err);
-    return make(&b, nb_g_regex(&b, re, n, NULL), vocab, out, err);
+    return nb_grammar_make(&b, nb_g_regex(&b, re, n, NULL), vocab, out, err);
 }
 
 nb_status nb_grammar_new_choice(const nb_gvocab *vocab, const nb_json *list, const nb_glimits *lim, nb_grammar **out, nb_err *err)
@@ -130,7 +129,7 @@ nb_status nb_grammar_new_choice(const nb_gvocab *vocab, const nb_json *list, con
     }
     if (n > b.lim.source)
         return too_long(n, b.lim.source, err);
-    return make(&b, nb_g_choice(&b, list, false), vocab, out, err);
+    return nb_grammar_make(&b, nb_g_choice(&b, list, false), vocab, out, err);
 }
 
 static bool has_definition(const char *s, size_t n)
@@ -150,7 +149,7 @@ nb_status nb_grammar_new_ebnf(const nb_gvocab *vocab, const char *src, size_t n,
     nb_gbuild_init(&b, lim, SOURCE_SCHEMA, DEPTH_TEXT, err);
     if (n > b.lim.source)
         return too_long(n, b.lim.source, err);
-    return make(&b, has_definition(src, n) ? nb_g_gbnf(&b, src, n) : nb_g_lark(&b, src, n), vocab, out, err);
+    return nb_grammar_make(&b, has_definition(src, n) ? nb_g_gbnf(&b, src, n) : nb_g_lark(&b, src, n), vocab, out, err);
 }
 
 nb_grammar *nb_grammar_ref(nb_grammar *g)

@@ -43,7 +43,7 @@ nb_status nb_grun_init(nb_grun *r, const nb_gcode *code, size_t bytes_max, nb_er
     r->bucket_f = nb_calloc(BUCKETS, sizeof *r->bucket_f);
     r->bucket_s = nb_calloc(BUCKETS, sizeof *r->bucket_s);
     if (!r->bucket_f || !r->bucket_s || !grow(&r->frame, &r->cap_frame, 0, sizeof *r->frame) ||
-        !grow(&r->state, &r->cap_state, 1, sizeof *r->state)) {
+        !grow(&r->state, &r->cap_state, 1, sizeof *r->state) || !grow(&r->out, &r->cap_out, 0, sizeof *r->out)) {
         nb_grun_clear(r);
         return nb_enomem(err, "a grammar");
     }

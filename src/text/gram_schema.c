@@ -509,12 +509,12 @@ nb_gpart nb_gs_value(nb_gschema *s, const nb_json *v, int depth)
     return nb_gs_typed(s, v, depth);
 }
 
-nb_gpart nb_gs_whole(nb_gschema *s, const nb_json *schema)
+nb_gpart nb_gs_whole(nb_gschema *s, const nb_json *root, const nb_json *schema)
 {
     nb_gbuild *b = s->j.b;
     nb_gpart p;
 
-    s->root = schema;
+    s->root = root;
     p = nb_gs_value(s, schema, 1);
     for (size_t i = 0; i < s->n_refs && b->rc == NB_OK; i++) { /* more are added while they are compiled */
         s->path.n = 0;
@@ -532,7 +532,7 @@ nb_gpart nb_gs_whole(nb_gschema *s, const nb_json *schema)
 nb_gpart nb_g_schema(nb_gbuild *b, const nb_json *schema)
 {
     nb_gschema s = { .j = { .b = b } };
-    const nb_gpart p = nb_gs_whole(&s, schema);
+    const nb_gpart p = nb_gs_whole(&s, schema, schema);
 
     return p ? nb_g_seq2(b, nb_gj_ws(&s.j), p) : 0;
 }

@@ -28,7 +28,7 @@ nb_gpart nb_gs_lacking(nb_gschema *s, const char *key, const char *what);
 nb_gpart nb_gs_too_complex(nb_gschema *s, const char *what);
 
 nb_gpart nb_gs_value(nb_gschema *s, const nb_json *v, int depth);
-nb_gpart nb_gs_whole(nb_gschema *s, const nb_json *schema); /* with all references */
+nb_gpart nb_gs_whole(nb_gschema *s, const nb_json *root, const nb_json *schema); /* with all references, into root */
 /* enum and const; meaning: keywords of v that mean something. */
 nb_gpart nb_gs_enum(nb_gschema *s, const nb_json *v, size_t meaning);
 /* By type. */

@@ -154,6 +154,21 @@ void nb_gvocab_close(nb_gvocab *v)
     nb_free(v);
 }
 
+bool nb_gvocab_has(const nb_gvocab *v, const char *p, size_t n)
+{
+    size_t at = 0;
+
+    for (size_t d = 0; d < n; d++) {
+        size_t i = at + 1;
+        while (i < v->skip[at] && v->byte[i] != (unsigned char)p[d])
+            i = v->skip[i];
+        if (i >= v->skip[at])
+            return false;
+        at = i;
+    }
+    return n && v->token[at] >= 0;
+}
+
 size_t nb_gvocab_size(const nb_gvocab *v)
 {
     return v->n_tokens;

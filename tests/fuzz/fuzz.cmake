@@ -37,3 +37,8 @@ nb_fuzz(config 20000 LIBS nb_model
   SEEDS models/pemberley-4m/config.json tests/data/fuzz/rope.config.json)
 nb_fuzz(qconfig 40000 LIBS nb_quant
   SEEDS tests/data/fuzz/awq.qconfig tests/data/fuzz/gptq.qconfig tests/data/fuzz/dynamic.qconfig tests/data/fuzz/ct.qconfig)
+nb_fuzz(schema 8000 LIBS nb_text SEEDS tests/data/fuzz/object.schema tests/data/fuzz/tree.schema)
+nb_fuzz(regex 20000 LIBS nb_text SEEDS tests/data/fuzz/small.regex)
+nb_fuzz(ebnf 10000 LIBS nb_text SEEDS tests/data/fuzz/small.gbnf tests/data/fuzz/small.lark)
+nb_fuzz(reply 3000 LIBS nb_text SEEDS tests/data/fuzz/hermes.reply tests/data/fuzz/xml.reply tests/data/fuzz/mistral.reply
+  tests/data/fuzz/deepseek.reply tests/data/fuzz/pythonic.reply tests/data/fuzz/channels.reply tests/data/fuzz/glm.reply)

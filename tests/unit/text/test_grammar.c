@@ -665,10 +665,10 @@ static void test_masks(void **state)
             if (compile(any ? NB_G_JSON : NB_G_SCHEMA, any ? "" : small_schemas[k], x.v, &wide, &g, &err) != NB_OK)
                 fail_msg("%s", err.what);
             assert_int_equal(compile(any ? NB_G_JSON : NB_G_SCHEMA, any ? "" : small_schemas[k], x.v, &tight, &small, &err), NB_OK);
-            for (int round = 0; round < 4; round++) {
+            for (int round = 0; round < 3; round++) {
                 nb_buf text = { 0 };
                 nb_json *v = NULL;
-                if (walk(&x, g, round == 0 ? small : NULL, 120, round < 2 ? 2 : 0, &text)) {
+                if (walk(&x, g, round == 0 ? small : NULL, 100, round < 2 ? 1 : 0, &text)) {
                     ended++;
                     if (nb_json_parse(text.p, text.n, "json", 0, &v, &err) != NB_OK)
                         fail_msg("AT-13 %s, grammar %zu: %s: %s", names[i], k, err.what, text.p);
