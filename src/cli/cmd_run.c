@@ -138,13 +138,7 @@ static bool chatting(const run *r)
 
 static nb_status encode_chat(run *r, const nb_json *messages, nb_ids *ids, nb_err *err)
 {
-    nb_buf prompt = { 0 };
-    nb_status rc = nb_chat_render(r->l.chat, messages, true, NULL, &prompt, err);
-
-    if (rc == NB_OK)
-        rc = nb_tokenizer_encode(r->l.tok, prompt.p ? prompt.p : "", prompt.n, false, true, ids, err);
-    nb_buf_clear(&prompt);
-    return rc;
+    return nb_chat_encode(r->l.chat, r->l.tok, messages, true, NULL, false, NULL, ids, err);
 }
 
 static nb_status one_turn(run *r, nb_json *messages, const char *text, size_t n, nb_err *err)

@@ -99,7 +99,7 @@ static nb_status render_template(const char *path, const char *vars_path, const 
 
 typedef struct options {
     const char *path, *now_text, *tools, *kwargs;
-    bool tokens;
+    bool tokens, special;
     struct tm now_tm;
     const struct tm *now; /* NULL: the real clock */
 } options;
@@ -171,9 +171,8 @@ static nb_status render_chat(nb_loaded *l, const char *model, const char *reques
     if (rc == NB_OK)
         rc = read_request(request_path, o, &request, err);
     if (rc == NB_OK) {
-        rc = nb_chat_render(l->chat, request, true, o->now, out, err);
-        if (rc == NB_OK && o->tokens) /* the template writes BOS itself */
-            rc = nb_tokenizer_encode(l->tok, out->p ? out->p : "", out->n, false, true, ids, err);
+        rc = o->tokens ? nb_chat_encode(l->chat, l->tok, request, true, o->now, o->special, out, ids, err)
+                       : nb_chat_render(l->chat, request, true, o->now, out, err);
         nb_err_at(err, model, NULL);
     }
     nb_json_free(request);
@@ -253,7 +252,8 @@ const nb_cmd nb_cmd_template = {
             "With --template there is no model: the template gets exactly the variables of the file, unchanged.\n"
             "--kwargs sets further variables, such as '{\"enable_thinking\": false}'.\n"
             "The prompt is printed byte for byte, without a newline at the end. What the template refuses goes to stderr,\n"
-            "exit code 4. --tokens prints the prompt's token ids instead (-v: one a line with its piece); --json has both.\n",
+            "exit code 4. --tokens prints the prompt's token ids instead (-v: one a line with its piece); --json has both.\n"
+            "What looks like a control token inside a message is text to it, unless --special is given.\n",
     .run = run,
 };
 
@@ -266,6 +266,7 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--tools", NB_OPT_STR, &o.tools, 0, 0, "FILE", "array of tools for the request" },
         { "--kwargs", NB_OPT_STR, &o.kwargs, 0, 0, "JSON", "object of further template variables" },
         { "--tokens", NB_OPT_FLAG, &o.tokens, 0, 0, NULL, "token ids of the prompt" },
+        { "--special", NB_OPT_FLAG, &o.special, 0, 0, NULL, "with --tokens: control tokens in messages count as such" },
         { "--now", NB_OPT_STR, &o.now_text, 0, 0, "TIME", "clock of the template: 'YYYY-MM-DD hh:mm:ss'" },
     };
     nb_loaded l = { 0 };

@@ -389,7 +389,23 @@ static bool stands_alone(const char *text, size_t n, size_t b, size_t e)
     return true;
 }
 
-nb_status nb_added_split(const nb_added *a, bool normalized, const char *text, size_t n, bool skip_special, nb_parts *out, nb_err *err)
+/* Is a place of guard in [b, e)? */
+static bool is_guarded(const nb_guard *g, size_t b, size_t e)
+{
+    size_t lo = 0, hi = g ? g->n : 0;
+
+    while (lo < hi) { /* the first place from b on */
+        const size_t mid = lo + (hi - lo) / 2;
+        if (g->v[mid] < b)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return g && lo < g->n && g->v[lo] < e;
+}
+
+nb_status nb_added_split(const nb_added *a, bool normalized, const char *text, size_t n, bool skip_special, const nb_guard *guard,
+                         nb_parts *out, nb_err *err)
 {
     const matcher *m = &a->m[normalized];
     size_t pos = 0, done = 0, blank_b = 0, blank_e = 0; /* blank_b .. blank_e: blanks seen behind a token, read once */
@@ -407,7 +423,7 @@ nb_status nb_added_split(const nb_added *a, bool normalized, const char *text, s
         if (b < pos)
             continue;
         pos = e;
-        if ((skip_special && t->special) || (t->single_word && !stands_alone(text, n, b, e)))
+        if ((t->special && (skip_special || is_guarded(guard, b, e))) || (t->single_word && !stands_alone(text, n, b, e)))
             continue;
         if (t->lstrip) {
             while (b > done) {

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "text/norm.h"
+#include "text/tokenizer.h"
 #include "text/vocab.h"
 
 typedef struct nb_added_token {
@@ -44,7 +45,9 @@ typedef struct nb_parts {
 void nb_parts_clear(nb_parts *p);
 
 /* Cut text[n] at the added tokens matched in raw (normalized false) or in normalized text. skip_special: tokens with the
- * special flag stay text. out is overwritten. */
-nb_status nb_added_split(const nb_added *a, bool normalized, const char *text, size_t n, bool skip_special, nb_parts *out, nb_err *err);
+ * special flag stay text; guard (NULL: none): those stay text that begin at one of these places or have one inside. out is
+ * overwritten. */
+nb_status nb_added_split(const nb_added *a, bool normalized, const char *text, size_t n, bool skip_special, const nb_guard *guard,
+                         nb_parts *out, nb_err *err);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "text/tokenizer.h"
 
 typedef struct nb_template nb_template;
 
@@ -46,6 +47,12 @@ nb_status nb_chat_check(const nb_chat *c, nb_err *err); /* the first failure of 
  * the first user message. Templates may change lists and dicts of their own. Errors: those of nb_template_render;
  * NB_EARG "tmpl.request"; NB_EUNSUPPORTED "tmpl.none" without a template. */
 nb_status nb_chat_render(const nb_chat *c, const nb_json *request, bool gen_default, const struct tm *now, nb_buf *out, nb_err *err);
+
+/* Render a request and encode the prompt; the prompt is appended to prompt unless NULL. Only the template makes control tokens: where
+ * texts of the request have the letters of one, they stay letters (hardening TK-13). trust: they become control tokens too.
+ * Errors: those of nb_chat_render and nb_tokenizer_encode. */
+nb_status nb_chat_encode(const nb_chat *c, const nb_tokenizer *t, const nb_json *request, bool gen_default, const struct tm *now,
+                         bool trust, nb_buf *prompt, nb_ids *out, nb_err *err);
 
 /* Put extra template variables (chat_template_kwargs, an object; NULL or null: none) into a request that is an object,
  * replacing what it has under these names. Names that the request's own fields or the model speak for are refused

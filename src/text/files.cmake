@@ -5,6 +5,6 @@ nb_floor(text
     gram_vocab.c gram_cache.c gram_request.c gram_tools.c stop.c reply.c reply_channels.c reply_calls.c reply_values.c
     jinja_lex.c jinja_tokens.c jinja_parse.c jinja_stmt.c jinja_value.c jinja_math.c jinja_text.c jinja_case.c jinja_format.c jinja_date.c jinja_attr.c
     jinja_eval.c jinja_exec.c
-    jinja_funcs.c jinja_tests.c jinja_methods.c jinja_search.c jinja_filters.c jinja_lists.c chat.c
+    jinja_funcs.c jinja_tests.c jinja_methods.c jinja_search.c jinja_filters.c jinja_lists.c chat.c chat_encode.c
   DEPS base
   LIBS PkgConfig::PCRE2 PkgConfig::UTF8PROC m)

@@ -512,6 +512,17 @@ nb_status nb_reply_open(const nb_reply_opts *o, nb_reply **out, nb_err *err)
         return nb_enomem(err, "a reply");
     r->o = *o;
     r->rng = o->seed;
+    nb_buf *const all[] = { &r->in, &r->blanks, &r->header, &r->body, &r->text };
+    for (size_t i = 0; i < NB_LEN(all); i++) { /* never NULL from now on */
+        nb_buf_putc(all[i], ' ');
+        all[i]->n = 0;
+        r->failed = r->failed || all[i]->failed;
+    }
+    if (r->failed) {
+        nb_reply_close(r);
+        *out = NULL;
+        return nb_enomem(err, "a reply");
+    }
     r->f = nb_call_formats[o->tools].begin ? &nb_call_formats[o->tools] : NULL;
     set_stage(r);
     r->o.prompt = NULL;

@@ -169,6 +169,7 @@ const char *nb_token_shown(const nb_tokenizer *t, int32_t id, bool skip_special,
 typedef struct encoder {
     const nb_tokenizer *t;
     bool parse_special;
+    const nb_guard *guard; /* NULL: none */
     nb_parts raw, normal;
     nb_norm_work norm;
     nb_pieces pieces;
@@ -189,12 +190,12 @@ static nb_status encode_text(encoder *e, const char *s, size_t n, bool at_zero)
 }
 
 /* Text between added tokens of the raw text: normalize, find the normalized added tokens, encode the rest. */
-static nb_status encode_segment(encoder *e, const char *s, size_t n, bool at_zero)
+static nb_status encode_segment(encoder *e, const char *s, size_t n, bool at_zero, bool guarded)
 {
     nb_status rc = nb_norm_run(e->t->norm, &e->norm, &s, &n, e->err);
 
     if (rc == NB_OK)
-        rc = nb_added_split(e->t->added, true, s, n, !e->parse_special, &e->normal, e->err);
+        rc = nb_added_split(e->t->added, true, s, n, !e->parse_special || guarded, NULL, &e->normal, e->err);
     for (size_t i = 0; rc == NB_OK && i < e->normal.n; i++) {
         const nb_part p = e->normal.v[i];
         rc = p.token ? nb_ids_push(e->out, p.token->id, e->err) : encode_text(e, s + p.off, p.n, at_zero && p.off == 0);
@@ -202,14 +203,24 @@ static nb_status encode_segment(encoder *e, const char *s, size_t n, bool at_zer
     return rc;
 }
 
+/* Has the part [off, off + n) a guarded place? at: the first one that may be; parts come in order. */
+static bool has_guard(const nb_guard *g, size_t *at, size_t off, size_t n)
+{
+    while (g && *at < g->n && g->v[*at] < off)
+        ++*at;
+    return g && *at < g->n && g->v[*at] < off + n;
+}
+
 static nb_status encode_all(encoder *e, const char *s, size_t n)
 {
-    nb_status rc = nb_added_split(e->t->added, false, s, n, !e->parse_special, &e->raw, e->err);
+    size_t at = 0;
+    nb_status rc = nb_added_split(e->t->added, false, s, n, !e->parse_special, e->guard, &e->raw, e->err);
 
     e->norm.left = NB_NORM_BUDGET(n);
     for (size_t i = 0; rc == NB_OK && i < e->raw.n; i++) {
         const nb_part p = e->raw.v[i];
-        rc = p.token ? nb_ids_push(e->out, p.token->id, e->err) : encode_segment(e, s + p.off, p.n, p.off == 0);
+        rc = p.token ? nb_ids_push(e->out, p.token->id, e->err)
+                     : encode_segment(e, s + p.off, p.n, p.off == 0, has_guard(e->guard, &at, p.off, p.n));
     }
     return rc;
 }
@@ -223,10 +234,10 @@ static nb_status push_all(nb_ids *out, const nb_ids *from, nb_err *err)
     return rc;
 }
 
-nb_status nb_tokenizer_encode(const nb_tokenizer *t, const char *text, size_t n, bool add_special, bool parse_special, nb_ids *out,
-                              nb_err *err)
+static nb_status encode(const nb_tokenizer *t, const char *text, size_t n, bool add_special, bool parse_special, const nb_guard *guard,
+                        nb_ids *out, nb_err *err)
 {
-    encoder e = { .t = t, .parse_special = parse_special, .out = out, .err = err };
+    encoder e = { .t = t, .parse_special = parse_special, .guard = guard, .out = out, .err = err };
     const size_t start = out->n;
     nb_buf fixed = { 0 };
     nb_status rc = NB_OK;
@@ -237,6 +248,8 @@ nb_status nb_tokenizer_encode(const nb_tokenizer *t, const char *text, size_t n,
             rc = nb_enomem(err, "a text");
         text = fixed.p;
         n = fixed.n;
+        e.parse_special = parse_special && !guard; /* the places are off now */
+        e.guard = NULL;
     }
     if (rc == NB_OK && add_special)
         rc = push_all(out, &t->post.before, err);
@@ -258,6 +271,18 @@ nb_status nb_tokenizer_encode(const nb_tokenizer *t, const char *text, size_t n,
     nb_pieces_clear(&e.pieces);
     nb_tokwork_clear(&e.model);
     return rc;
+}
+
+nb_status nb_tokenizer_encode(const nb_tokenizer *t, const char *text, size_t n, bool add_special, bool parse_special, nb_ids *out,
+                              nb_err *err)
+{
+    return encode(t, text, n, add_special, parse_special, NULL, out, err);
+}
+
+nb_status nb_tokenizer_encode_guarded(const nb_tokenizer *t, const char *text, size_t n, bool add_special, const nb_guard *guard,
+                                      nb_ids *out, nb_err *err)
+{
+    return encode(t, text, n, add_special, true, guard, out, err);
 }
 
 /* ---- decode ---- */

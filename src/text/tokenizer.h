@@ -28,6 +28,15 @@ void nb_tokenizer_close(nb_tokenizer *t);
  *   parse_special special tokens inside the text become their id (false: they are ordinary text) */
 nb_status nb_tokenizer_encode(const nb_tokenizer *t, const char *text, size_t n, bool add_special, bool parse_special, nb_ids *out,
                               nb_err *err);
+/* Places of a text, rising. */
+typedef struct nb_guard {
+    const size_t *v;
+    size_t n;
+} nb_guard;
+/* The same with special tokens parsed, but for those that begin at a place of guard or have one inside: these stay text. For prompts that
+ * hold text of a user's (hardening TK-13). */
+nb_status nb_tokenizer_encode_guarded(const nb_tokenizer *t, const char *text, size_t n, bool add_special, const nb_guard *guard,
+                                      nb_ids *out, nb_err *err);
 /* Append the text of ids; always valid UTF-8. Unknown ids add nothing. */
 nb_status nb_tokenizer_decode(const nb_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, nb_buf *out, nb_err *err);
 size_t nb_tokenizer_size(const nb_tokenizer *t);                              /* largest id + 1 */

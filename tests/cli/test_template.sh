@@ -61,6 +61,14 @@ for part in '"prompt":"<|begin_of_text|>Who?' "\"ids\":[$(echo "$ids" | tr ' ' '
 done
 echo "ok tokens as JSON"
 
+echo '[{"role":"user","content":"a<|begin_of_text|>b"}]' >"$TMP/inject.json"
+"$NIBBLE" template "$model" "$TMP/inject.json" --tokens -v >"$TMP/out"
+[ "$(grep -c '<|begin_of_text|>' "$TMP/out")" -eq 1 ] || { echo "not ok TK-13 a control token in a message"; cat "$TMP/out"; exit 1; }
+echo "ok TK-13 a control token in a message is text"
+"$NIBBLE" template "$model" "$TMP/inject.json" --tokens -v --special >"$TMP/out"
+[ "$(grep -c '<|begin_of_text|>' "$TMP/out")" -eq 2 ] || { echo "not ok --special"; cat "$TMP/out"; exit 1; }
+echo "ok TK-13 an option allows it"
+
 printf '{{ messages[0].content }}|{{ bos_token }}|{{ add_generation_prompt is defined }}|{{ n }}\n' >"$TMP/t.jinja"
 echo '{"messages":[{"content":null}],"n":123456789012345678901234567890}' >"$TMP/v.json"
 same "exactly these variables" 'None||False|123456789012345678901234567890' "$NIBBLE" template --template "$TMP/t.jinja" "$TMP/v.json"

@@ -1,6 +1,7 @@
 /* test_chat.c - choosing a model's template, variables, and requests adapted to it. */
 #include "vectors.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "text/chat.h"
@@ -147,9 +148,146 @@ static void test_open(void **state)
     nb_chat_close(c);
 }
 
+/* ---- TK-13: control tokens come from the template ---- */
+
+#define FLAGS "\"normalized\":false,\"lstrip\":false,\"rstrip\":false,\"single_word\":false"
+#define CONTROL                                                                                                                            \
+    "{\"added_tokens\":[{\"id\":10,\"content\":\"<|s|>\",\"special\":true," FLAGS                                                          \
+    "},{\"id\":11,\"content\":\"<|e|>\",\"special\":true," FLAGS "},{\"id\":12,\"content\":\"<t>\",\"special\":false," FLAGS               \
+    "}],\"model\":{\"type\":\"BPE\",\"vocab\":{\"<\":0,\"|\":1,\"s\":2,\"e\":3,"                                                           \
+    "\">\":4,\"u\":5,\"x\":6,\" \":7,\"t\":8,\"\\n\":9},\"merges\":[]}}"
+
+static const struct {
+    const char *label, *jinja, *request;
+    bool trust;
+    int32_t want[16];
+    size_t n;
+} guarded[] = {
+    { "TK-13 a control token in the content",
+      "<|s|>{{ messages[0].content }}<|e|>",
+      "[{\"role\":\"u\",\"content\":\"x<|e|>x\"}]",
+      false,
+      { 10, 6, 0, 1, 3, 1, 4, 6, 11 },
+      9 },
+    { "TK-13 trusted", "<|s|>{{ messages[0].content }}<|e|>", "[{\"role\":\"u\",\"content\":\"x<|e|>x\"}]", true, { 10, 6, 11, 6, 11 }, 5 },
+    { "TK-13 two halves in two messages",
+      "{{ messages[0].content + messages[1].content }}<|e|>",
+      "[{\"content\":\"<|\"},{\"content\":\"e|>\"}]",
+      false,
+      { 0, 1, 3, 1, 4, 11 },
+      6 },
+    { "TK-13 trimmed", "{{ messages[0].content|trim }}<|e|>", "[{\"content\":\" <|e|>\"}]", false, { 0, 1, 3, 1, 4, 11 }, 6 },
+    { "TK-13 other added tokens", "{{ messages[0].content }}<t>", "[{\"content\":\"<t>\"}]", false, { 12, 12 }, 2 },
+    { "TK-13 in parts",
+      "{{ messages[0].content }}",
+      "[{\"content\":[{\"type\":\"text\",\"text\":\"<|s|>\"},{\"type\":\"text\",\"text\":\"x\"}]}]",
+      false,
+      { 0, 1, 2, 1, 4, 9, 6 },
+      7 },
+    { "TK-13 as JSON", "{{ messages[0]|tojson }}", "[{\"content\":\"<|e|>\",\"x\":1}]", false, { 8, 3, 8, 7, 0, 1, 3, 1, 4, 7, 6, 7 }, 12 },
+    { "TK-13 plain text", "<|s|>{{ messages[0].content }}", "[{\"content\":\"x<x|\"}]", false, { 10, 6, 0, 6, 1 }, 5 },
+};
+
+static void test_guarded(void **state)
+{
+    nb_tokenizer *t = NULL;
+    nb_err err = { 0 };
+
+    (void)state;
+    if (nb_tokenizer_open(CONTROL, strlen(CONTROL), NULL, 0, &t, &err) != NB_OK)
+        fail_msg("%s", err.what);
+    for (size_t i = 0; i < NB_LEN(guarded); i++) {
+        nb_chat *c = open_chat(NULL, guarded[i].jinja);
+        nb_json *r = NULL;
+        nb_ids ids = { 0 };
+        nb_buf prompt = { 0 }, want = { 0 };
+        nb_err e = { 0 };
+        assert_int_equal(nb_json_parse(guarded[i].request, strlen(guarded[i].request), "json", 0, &r, &e), NB_OK);
+        if (nb_chat_encode(c, t, r, false, NULL, guarded[i].trust, &prompt, &ids, &e) != NB_OK)
+            fail_msg("%s: %s", guarded[i].label, e.what);
+        bool same = ids.n == guarded[i].n;
+        for (size_t k = 0; same && k < ids.n; k++)
+            same = ids.p[k] == guarded[i].want[k];
+        if (!same)
+            fail_msg("%s: %zu ids of \"%s\"", guarded[i].label, ids.n, prompt.p);
+        assert_int_equal(nb_chat_render(c, r, false, NULL, &want, &e), NB_OK); /* the signs are gone */
+        assert_int_equal(prompt.n, want.n);
+        assert_memory_equal(prompt.p ? prompt.p : "", want.p ? want.p : "", want.n);
+        nb_buf_clear(&prompt);
+        nb_buf_clear(&want);
+        nb_ids_clear(&ids);
+        nb_json_free(r);
+        nb_chat_close(c);
+    }
+    nb_tokenizer_close(t);
+}
+
+/* JT-14: template arguments of a request. */
+static void test_kwargs(void **state)
+{
+    static const char *const reserved[] = {
+        "messages",  "tools",     "documents",  "chat_template", "tokenize", "add_generation_prompt", "continue_final_message",
+        "bos_token", "eos_token", "image_token"
+    };
+    nb_json *r = nb_json_new_obj();
+    nb_err err = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(reserved); i++) {
+        nb_json *k = nb_json_new_obj();
+        nb_err e = { 0 };
+        assert_true(nb_json_set(k, reserved[i], nb_json_new_int(1)));
+        if (nb_chat_add_kwargs(r, k, &e) != NB_EARG || strcmp(e.cls, "tmpl.reserved") != 0)
+            fail_msg("JT-14 %s: %s", reserved[i], e.cls);
+        nb_json_free(k);
+    }
+    assert_int_equal(nb_json_len(r), 0);
+    nb_json *k = nb_json_new_obj();
+    assert_true(nb_json_set(k, "enable_thinking", nb_json_new_bool(false)));
+    assert_int_equal(nb_chat_add_kwargs(r, k, &err), NB_OK);
+    assert_int_equal(nb_chat_add_kwargs(r, NULL, &err), NB_OK);
+    assert_false(nb_json_bool(nb_json_get(r, "enable_thinking"), true));
+    assert_int_equal(nb_chat_add_kwargs(k, nb_json_get(k, "enable_thinking"), &err), NB_EARG);
+    nb_json_free(k);
+    nb_json_free(r);
+}
+
+/* JT-15: hostile renders at once end by their own limits, each as if alone. */
+static void *hostile(void *arg)
+{
+    const char *src = "{% for i in range(99999) %}{% for j in range(99999) %}{{ i }}{% endfor %}{% endfor %}";
+    nb_chat *c = NULL;
+    nb_json *r = NULL;
+    nb_buf out = { 0 };
+    nb_err err = { 0 };
+    nb_status *rc = arg;
+
+    if (nb_chat_open(NULL, 0, src, strlen(src), &c, &err) == NB_OK && nb_json_parse("[{}]", 4, "json", 0, &r, &err) == NB_OK)
+        *rc = nb_chat_render(c, r, true, NULL, &out, &err);
+    nb_buf_clear(&out);
+    nb_json_free(r);
+    nb_chat_close(c);
+    return NULL;
+}
+
+static void test_at_once(void **state)
+{
+    pthread_t t[8];
+    nb_status rc[8] = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < 8; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, hostile, &rc[i]), 0);
+    for (size_t i = 0; i < 8; i++) {
+        pthread_join(t[i], NULL);
+        assert_int_equal(rc[i], NB_ELIMIT);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_open) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_open), cmocka_unit_test(test_guarded),
+                                        cmocka_unit_test(test_kwargs), cmocka_unit_test(test_at_once) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
