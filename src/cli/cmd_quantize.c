@@ -46,17 +46,21 @@ const nb_cmd nb_cmd_quantize = {
             "need be, or the job does not begin and names the smallest cap that works; the bytes of the result do not depend on it.\n"
             "A job that ends early, by Ctrl-C, a full disk or a power failure, leaves OUT.nibble-job: the same command goes on after\n"
             "the last finished layer and gives the same bytes. Other inputs or options are refused until --restart drops it.\n\n"
+            "Experts of a mixture, fused ones too, become linears of their own; each is calibrated with the tokens that the router sends\n"
+            "it, and rounded plainly when these are too few (a table at the end tells). Routers stay 16-bit.\n\n"
             "  nibble quantize MODEL --method awq --calib text.txt -o OUT\n"
             "  nibble quantize MODEL --method awq --group-size 64 --calib ids.safetensors --calib-rows 8 -o OUT\n"
             "  nibble quantize MODEL --method gptq --calib text.txt -o OUT\n"
             "  nibble quantize MODEL --method gptq --asym --bits 3 --desc-act --calib ids.safetensors -o OUT\n"
+            "  nibble quantize MODEL --method gptq --calib text.txt --dynamic '{\"+:.*down_proj\": {\"bits\": 8}}' -o OUT\n"
+            "  nibble quantize MODEL --method awq --calib text.txt --ignore 'layers\\.0\\.' --moe-calib all -o OUT\n"
             "  nibble quantize MODEL --method rtn --sym -o OUT --force",
     .run = run_quantize,
 };
 
 /* What the command line says in words and flags. */
 typedef struct words {
-    const char *method, *replay, *scales;
+    const char *method, *replay, *scales, *experts;
     double damp, mse, gptaq; /* below 0: not given */
     int64_t refine;
     bool sym, asym, desc, gar, natural;
@@ -111,6 +115,9 @@ static nb_status choose(nb_quantize_opts *o, const words *w, nb_err *err)
         o->replay_original = true;
     else if (strcmp(w->replay, "quantized") != 0)
         return nb_fail(err, NB_EARG, "arg.value", "", "--calib-replay takes quantized or original");
+    o->all_experts = strcmp(w->experts, "all") == 0;
+    if (!o->all_experts && strcmp(w->experts, "routed") != 0)
+        return nb_fail(err, NB_EARG, "arg.value", "", "--moe-calib takes routed or all");
     o->scale_dtype = nb_dtype_from_name(w->scales);
     if (w->sym && w->asym)
         return nb_fail(err, NB_EARG, "arg.value", "", "--sym and --asym exclude each other");
@@ -118,14 +125,19 @@ static nb_status choose(nb_quantize_opts *o, const words *w, nb_err *err)
     rc = only_for(o->plain, "--awq-plain", o, nb_quant_scales, "awq", err);
     if (rc == NB_OK)
         rc = only_for(o->inspect, "--awq-inspect", o, nb_quant_scales, "awq", err);
+    if (rc == NB_OK)
+        rc = only_for(o->shared_v, "--awq-gqa-vo", o, nb_quant_scales, "awq", err);
     return rc == NB_OK ? choose_gptq(o, w, err) : rc;
 }
 
 static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
 {
-    words w = { .method = "awq", .replay = "quantized", .scales = "f16", .damp = -1, .mse = -1, .gptaq = -1, .refine = -1 };
+    words w = {
+        .method = "awq", .replay = "quantized", .scales = "f16", .experts = "routed", .damp = -1, .mse = -1, .gptaq = -1, .refine = -1
+    };
     const char *out = NULL, *memory = NULL, *log = NULL, *report = NULL, *args[1];
     int64_t bits = 4, group = 128, rows = 0, len = 0, clip = NB_QUANTIZE_CLIPS;
+    nb_strlist ignore = { 0 };
     bool help;
     nb_quantize_opts o = { .host = &cli->host, .on_plan = nb_qview_plan, .on_row = nb_qview_row };
     nb_quantize_result res = { 0 };
@@ -154,6 +166,10 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--mse", NB_OPT_NUM, &w.mse, 0, 10, "P", "gptq: shrink grids while the error to the power P falls (2; 0: off)" },
         { "--gptaq", NB_OPT_NUM, &w.gptaq, 0, 1, "X", "gptq: share of the step towards the original model's outputs (0.5; 0: off)" },
         { "--refine", NB_OPT_INT, &w.refine, 0, 100, "N", "awq, gptq: sweeps of coordinate descent over the codes (4; 0: off)" },
+        { "--dynamic", NB_OPT_STR, &o.dynamic, 0, 0, "JSON", "overrides by module, as GPTQModel's dynamic: an object, or a file of it" },
+        { "--ignore", NB_OPT_LIST, &ignore, 0, 0, "REGEX", "linears that stay 16-bit; may be repeated" },
+        { "--moe-calib", NB_OPT_STR, &w.experts, 0, 0, "KIND", "tokens that calibrate an expert: routed (default) or all" },
+        { "--awq-gqa-vo", NB_OPT_FLAG, &o.shared_v, 0, 0, NULL, "scale o also where heads share v (one scale for all of them)" },
         { "--scale-dtype", NB_OPT_STR, &w.scales, 0, 0, "TYPE", "f16 (default) or bf16" },
         { "-o,--output", NB_OPT_STR, &out, 0, 0, "OUT", "directory to write" },
         { "--force", NB_OPT_FLAG, &o.force, 0, 0, NULL, "replace OUT when it exists" },
@@ -176,6 +192,8 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
     o.clip = (unsigned)clip;
     o.calib_rows = (size_t)rows;
     o.calib_len = (size_t)len;
+    o.ignore = ignore.v;
+    o.n_ignore = ignore.n;
     if (rc == NB_OK)
         rc = nb_cli_cpu(cli, &o.kern, err);
     if (rc == NB_OK)
@@ -205,6 +223,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
     }
     nb_qpage_close(v.page);
     nb_json_free(v.plan);
+    nb_coverage_clear(&v.cover);
     nb_json_free(v.rows);
     nb_pool_close(o.pool);
     return rc;

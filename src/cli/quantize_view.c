@@ -125,6 +125,7 @@ void nb_qview_row(void *user, const nb_quantize_row *r)
     if (!r->resumed && (!v->cli->tty_err || v->cli->verbose || *r->note)) /* on a terminal the bar tells */
         nb_cli_note(v->cli, "%4zu/%-4zu %-36s %11s  error %.3e -> %.3e  %s  %6.2f s%s%s", r->done, r->total, r->name, size, r->before,
                     r->after, how, r->seconds, *r->note ? "  " : "", r->note);
+    v->failed = !nb_coverage_add(&v->cover, r) || v->failed;
     if (!v->rows && !v->log)
         return;
     j = row_json(r);
@@ -204,6 +205,7 @@ nb_status nb_qview_finish(nb_qview *v, const char *out, const nb_quantize_result
         }
         return v->failed ? nb_enomem(err, "the plan") : NB_OK;
     }
+    nb_coverage_print(&v->cover, v->cli);
     nb_cli_note(v->cli, "%s: %zu linears in %.1f s, mean error %.3e (plain rounding %.3e), %zu fell back, peak memory %s", out,
                 res->modules, res->seconds, res->mean_after, res->mean_before, res->fallbacks,
                 nb_human_bytes(peak, sizeof peak, res->peak_bytes));
@@ -213,7 +215,8 @@ nb_status nb_qview_finish(nb_qview *v, const char *out, const nb_quantize_result
     ok = nb_json_set(j, "output", nb_json_new_str(out)) &&
          nb_json_set(j, "method", nb_json_new_str(nb_quantize_method(v->o->method).name)) &&
          nb_json_set(j, "bits", nb_json_new_int(v->o->bits)) && nb_json_set(j, "group_size", nb_json_new_int(v->o->group_size)) &&
-         nb_json_set(j, "sym", nb_json_new_bool(v->o->sym)) && nb_json_set(j, "modules", v->rows);
+         nb_json_set(j, "sym", nb_json_new_bool(v->o->sym)) && nb_json_set(j, "experts", nb_coverage_json(&v->cover)) &&
+         nb_json_set(j, "modules", v->rows);
     v->rows = NULL; /* j's now, or freed by the failed set */
     if (ok && !v->failed)
         nb_cli_json(j);

@@ -5,15 +5,17 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "cli/coverage.h"
 #include "job/page_quant.h"
 #include "job/quantize.h"
 
 typedef struct nb_qview {
     nb_cli *cli;
     const nb_quantize_opts *o;
-    nb_json *rows;  /* with --json */
-    nb_json *plan;  /* with --json and --plan-only, or a log */
-    FILE *log;      /* --log */
+    nb_json *rows; /* with --json */
+    nb_json *plan; /* with --json and --plan-only, or a log */
+    FILE *log;     /* --log */
+    nb_coverage cover;
     nb_qpage *page; /* --report */
     bool failed;    /* no memory for them */
 } nb_qview;

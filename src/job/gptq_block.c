@@ -243,6 +243,12 @@ static nb_status keep_moments(nb_gptq_block *b, const nb_gram *g, nb_err *err)
     return NB_OK;
 }
 
+void nb_gptq_block_as(nb_gptq_block *b, bool sym, nb_gptq_order order)
+{
+    b->o.sym = sym;
+    b->o.order = order;
+}
+
 nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym, size_t least, bool *few, nb_err *err)
 {
     nb_input *in = NULL;

@@ -36,6 +36,8 @@ nb_block *nb_gptq_block_base(nb_gptq_block *b);
 
 /* Reach, bind and start at once, on a block of its own. */
 nb_status nb_gptq_block_bind(nb_gptq_block *b, size_t layer, nb_err *err);
+/* How the next linears are rounded; the order counts for the next prepare. */
+void nb_gptq_block_as(nb_gptq_block *b, bool sym, nb_gptq_order order);
 /* Capture the input of `mod` and factor its second moments; groups of g inputs, the grid as sym says. An expert that fewer than
  * `least` tokens reach gets no correction: *few. */
 nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym, size_t least, bool *few, nb_err *err);

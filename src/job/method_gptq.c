@@ -74,12 +74,21 @@ static nb_status begin(nb_qjob *j, size_t layer, nb_err *err)
     return nb_gptq_block_bind(j->state, layer, err);
 }
 
+/* Inputs in falling order where the linear's setting says so, though the others may not; the other way round whole groups. */
+static nb_gptq_order order_of(const nb_qjob *j, const nb_qmod *m)
+{
+    if (m->spec.desc_act == j->spec.desc_act)
+        return j->o->order;
+    return m->spec.desc_act ? NB_GPTQ_DESC : NB_GPTQ_GAR;
+}
+
 nb_status nb_gptq_solve_mod(nb_gptq_block *b, nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row *row, nb_err *err)
 {
     const nb_gptq_factor *f = nb_gptq_block_factor(b);
     nb_gptq_result res = { 0 };
     nb_status rc = NB_OK;
 
+    nb_gptq_block_as(b, m->spec.sym, order_of(j, m));
     if (m->first) {
         const double t0 = nb_now();
         rc = nb_gptq_block_prepare(b, m->mod, q->g, m->spec.sym, j->least_tokens, &j->few, err);

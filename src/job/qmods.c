@@ -15,6 +15,11 @@ bool nb_mods_share(const nb_plan *p, nb_mod a, nb_mod b)
     return nb_mod_expert(a) == nb_mod_expert(b) && (nb_mod_role(a) == NB_ROLE_DOWN) == (nb_mod_role(b) == NB_ROLE_DOWN);
 }
 
+bool nb_qspec_same(const nb_qspec *a, const nb_qspec *b)
+{
+    return a->bits == b->bits && a->group_size == b->group_size && a->sym == b->sym && a->desc_act == b->desc_act;
+}
+
 static nb_status check_type(const nb_stored *at, nb_err *err)
 {
     const nb_dtype t = at->w->dtype;

@@ -325,6 +325,29 @@ static nb_status put_floats(nb_qout *o, const char *name, const float *v, size_t
     return rc;
 }
 
+nb_status nb_qout_keep(nb_qout *o, const nb_qmod *m, nb_err *err)
+{
+    nb_status rc;
+    float *w;
+
+    if (!m->at.part)
+        return NB_OK;
+    rc = m->at.bias_part ? write_bias(o, m, err) : NB_OK;
+    for (size_t i = 0; i < o->writes->n; i++)
+        if (o->writes->w[i].kind == NB_QWRITE_DENSE && o->writes->w[i].layer == m->layer && o->writes->w[i].mod == m->mod)
+            return rc;
+    w = nb_alloc_array(m->at.n, m->at.k * sizeof *w);
+    if (rc == NB_OK)
+        rc = w ? nb_stored_read(o->plan, o->src->store, m->layer, m->mod, w, err) : nb_enomem(err, "a linear");
+    if (rc == NB_OK) {
+        char name[300];
+        snprintf(name, sizeof name, "%s.weight", m->at.name);
+        rc = put_floats(o, name, w, m->at.n, m->at.k, false, dense_type(o, m), err);
+    }
+    nb_free(w);
+    return rc;
+}
+
 nb_status nb_qout_write(nb_qout *o, const nb_qwrite *w, const float *v, nb_err *err)
 {
     nb_qwritten at;
@@ -390,12 +413,101 @@ static nb_status put_json(nb_qout *o, const char *name, const nb_json *v, nb_err
     return rc;
 }
 
+/* ---- what is not quantized ---- */
+
+typedef struct kept {
+    char (*names)[256];
+    const char **list;
+    size_t n, cap;
+} kept;
+
+static bool keep_name(kept *k, const char *name, size_t len)
+{
+    for (size_t i = k->n; i-- > 0;)
+        if (strlen(k->names[i]) == len && memcmp(k->names[i], name, len) == 0)
+            return true;
+    if (k->n == k->cap) {
+        const size_t cap = k->cap ? 2 * k->cap : 64;
+        char(*p)[256] = nb_realloc(k->names, cap * sizeof *p);
+        if (!p)
+            return false;
+        k->names = p;
+        k->cap = cap;
+    }
+    snprintf(k->names[k->n++], sizeof *k->names, "%.*s", (int)len, name);
+    return true;
+}
+
+/* Linears outside the decoder layers are named by their tower: "vision_tower", "model.vision_tower"; "" for the embedding. */
+static size_t tower_of(const nb_qout *o, const char *name)
+{
+    static const char outer[] = "model.";
+    const size_t n = strlen(o->plan->prefix), skip = strncmp(name, outer, strlen(outer)) == 0 ? strlen(outer) : 0;
+    const char *dot;
+
+    if (n > 0 && strncmp(name, o->plan->prefix, n) == 0)
+        return 0;
+    dot = strchr(name + skip, '.');
+    return dot && n > 0 ? (size_t)(dot - name) : 0;
+}
+
+/* Every matrix that stays: linears of layers by their full names, routers too, those of other towers, the head. */
+static bool list_kept(const nb_qout *o, kept *k)
+{
+    const size_t suffix = strlen(".weight");
+    const char *head = o->plan->head[0] ? o->plan->head : "lm_head";
+    char layers[160];
+    bool ok = keep_name(k, head, strlen(head));
+    size_t len;
+
+    nb_plan_layer(o->plan, 0, layers, sizeof layers);
+    len = strlen(layers) - strlen("0.");
+    for (size_t i = 0; i < o->mods->n && ok; i++)
+        if (!o->mods->mods[i].quantized)
+            ok = keep_name(k, o->mods->mods[i].at.name, strlen(o->mods->mods[i].at.name));
+    for (size_t i = 0; i < o->src->store->n_tensors && ok; i++) {
+        const nb_tensor *t = &o->src->store->tensors[i];
+        const bool matrix = t->rank == 2 && t->name_len > suffix && strcmp(t->name + t->name_len - suffix, ".weight") == 0;
+        uint64_t what;
+
+        if (!matrix || (nb_strmap_get(o->replaced, t->name, t->name_len, &what) && what < FIRST + o->mods->n))
+            continue;
+        if (strncmp(t->name, layers, len) == 0)
+            ok = keep_name(k, t->name, t->name_len - suffix);
+        else if (tower_of(o, t->name))
+            ok = keep_name(k, t->name, tower_of(o, t->name));
+    }
+    k->list = ok ? nb_alloc_array(k->n, sizeof *k->list) : NULL;
+    for (size_t i = 0; k->list && i < k->n; i++)
+        k->list[i] = k->names[i];
+    return k->list != NULL;
+}
+
+/* The object for the configs: global values, what is not quantized, what is quantized otherwise. NULL: no memory. */
+static nb_json *quant_config(const nb_qout *o)
+{
+    kept k = { 0 };
+    nb_json *q = list_kept(o, &k) ? o->fmt->config(&o->spec, k.list, k.n) : NULL;
+    bool ok = q != NULL;
+
+    for (size_t i = 0; i < o->mods->n && ok; i++) {
+        const nb_qmod *m = &o->mods->mods[i];
+        if (m->quantized && !nb_qspec_same(&m->spec, &o->spec))
+            ok = o->fmt->override(q, m->at.name, &m->spec);
+    }
+    nb_free(k.names);
+    nb_free(k.list);
+    if (ok)
+        return q;
+    nb_json_free(q);
+    return NULL;
+}
+
 /* config.json with the quantization and the dtype in which plain tensors are to be used, and quantize_config.json. */
 static nb_status put_config(nb_qout *o, nb_err *err)
 {
-    static const char *const keep[] = { "lm_head" };
     const char *dtype = nb_dtype_info(o->spec.scale_dtype)->torch;
-    nb_json *cfg = nb_json_copy(o->src->config), *q = o->fmt->config(&o->spec, keep, NB_LEN(keep));
+    nb_json *cfg = nb_json_copy(o->src->config), *q = quant_config(o);
     nb_status rc = NB_OK;
     bool ok = cfg && q;
 

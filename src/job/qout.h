@@ -34,6 +34,8 @@ nb_status nb_qout_norm_dtype(const nb_store *s, const nb_plan *plan, nb_dtype sc
 nb_status nb_qout_note(nb_qout *o, const char *key, nb_json *v, nb_err *err);
 /* All rows of one linear, packed by the format. */
 nb_status nb_qout_linear(nb_qout *o, const nb_qmod *m, const nb_qlin *q, nb_err *err);
+/* A linear that is not quantized, but lies in a tensor that is taken apart and is none of `writes`: its own tensor. Others: nothing. */
+nb_status nb_qout_keep(nb_qout *o, const nb_qmod *m, nb_err *err);
 /* One of `writes`: v[n], or v[n][k] of a linear, as its type can hold them. */
 nb_status nb_qout_write(nb_qout *o, const nb_qwrite *w, const float *v, nb_err *err);
 

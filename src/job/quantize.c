@@ -65,9 +65,11 @@ size_t nb_qjob_layer_mods(const nb_qjob *j, size_t layer)
 static nb_status layout_fits(const nb_qjob *j, const char *name, size_t n, size_t k, nb_err *err)
 {
     if (strcmp(j->fmt->method, "awq") == 0 && n % 8 != 0)
-        return nb_fail(err, NB_EUNSUPPORTED, "quantize.outputs", "SHP-003", "%s has %zu outputs; AWQ packs eight to a word", name, n);
+        return nb_fail(err, NB_EUNSUPPORTED, "quantize.outputs", "SHP-003",
+                       "%s has %zu outputs; AWQ packs eight to a word; --ignore leaves linears as they are", name, n);
     if (strcmp(j->fmt->method, "gptq") == 0 && (n % 32 != 0 || k % 32 != 0))
-        return nb_fail(err, NB_EUNSUPPORTED, "quantize.outputs", "SHP-009", "%s is %zu x %zu; GPTQ packs blocks of 32", name, n, k);
+        return nb_fail(err, NB_EUNSUPPORTED, "quantize.outputs", "SHP-009",
+                       "%s is %zu x %zu; GPTQ packs blocks of 32; --ignore leaves linears as they are", name, n, k);
     return NB_OK;
 }
 
@@ -109,13 +111,42 @@ static nb_status check_groups(const nb_qjob *j, nb_err *err)
     return NB_OK;
 }
 
+/* Can the layout say that this linear differs from the others, and the method do it? */
+static nb_status check_override(const nb_qjob *j, const nb_qmod *m, nb_err *err)
+{
+    const nb_qspec *s = &m->spec, *all = &j->spec;
+
+    if (!nb_qspec_same(s, all) && !j->fmt->override)
+        return nb_fail(err, NB_EARG, "quantize.dynamic", "",
+                       "%s: layout %s has one setting for all linears; use --format gptq or compressed-tensors, or leave it out with --ignore",
+                       m->at.name, j->fmt->name);
+    if (nb_quant_solves(j->o->method) && m->quantized && !m->first) { /* linears that read one input are rounded in one order */
+        const nb_qmod *f = m;
+        while (!f->first)
+            f--;
+        if (f->spec.group_size != s->group_size || f->spec.desc_act != s->desc_act)
+            return nb_fail(err, NB_EARG, "quantize.dynamic", "",
+                           "%s and %s read the same input; give both the same group_size and desc_act", f->at.name, m->at.name);
+    }
+    if (s->desc_act && !nb_quant_solves(j->o->method))
+        return nb_fail(err, NB_EARG, "quantize.dynamic", "", "%s: desc_act belongs to --method gptq", m->at.name);
+    return NB_OK;
+}
+
 static nb_status check_linears(const nb_qjob *j, nb_err *err)
 {
     nb_status rc = check_groups(j, err);
 
-    for (size_t i = 0; i < j->mods.n && rc == NB_OK; i++)
-        if (j->mods.mods[i].quantized)
-            rc = layout_fits(j, j->mods.mods[i].at.name, j->mods.mods[i].at.n, j->mods.mods[i].at.k, err);
+    if (rc == NB_OK && j->mods.n_quantized == 0)
+        rc = nb_fail(err, NB_EARG, "quantize.dynamic", "", "nothing is left to quantize");
+    for (size_t i = 0; i < j->mods.n && rc == NB_OK; i++) {
+        const nb_qmod *m = &j->mods.mods[i];
+        if (!m->quantized)
+            continue;
+        rc = layout_fits(j, m->at.name, m->at.n, m->at.k, err);
+        if (rc == NB_OK)
+            rc = check_override(j, m, err);
+    }
     return rc;
 }
 
@@ -164,7 +195,11 @@ static nb_status open_input(nb_qjob *j, const char *model, nb_err *err)
     else
         rc = nb_plan_build(&j->cfg, j->src.store, &j->plan, err);
     if (rc == NB_OK)
-        rc = nb_qmods_open(&j->mods, &j->plan, j->src.store, &j->spec, NULL, NULL, err);
+        rc = nb_qselect_open(&j->select, j->o->dynamic, j->o->ignore, j->o->n_ignore, &j->spec, err);
+    if (rc == NB_OK)
+        rc = nb_qmods_open(&j->mods, &j->plan, j->src.store, &j->spec, nb_qselect_rule, j->select, err);
+    if (rc == NB_OK)
+        rc = nb_qselect_check(j->select, err);
     if (rc == NB_OK)
         rc = check_linears(j, err);
     nb_err_at(err, model, NULL);
@@ -225,8 +260,7 @@ static nb_status quantize_layer(nb_qjob *j, size_t layer, nb_err *err)
     nb_status rc = j->method->begin ? j->method->begin(j, layer, err) : NB_OK;
 
     for (size_t i = j->mods.first[layer]; rc == NB_OK && i < j->mods.first[layer + 1]; i++)
-        if (j->mods.mods[i].quantized)
-            rc = quantize_linear(j, &j->mods.mods[i], err);
+        rc = j->mods.mods[i].quantized ? quantize_linear(j, &j->mods.mods[i], err) : nb_qout_keep(j->out, &j->mods.mods[i], err);
     if (rc == NB_OK && j->method->end)
         rc = j->method->end(j, err);
     return rc == NB_OK ? nb_qresume_layer(j, layer, err) : rc;
@@ -370,6 +404,7 @@ static void close_job(nb_qjob *j)
         j->method->close(j);
     nb_calib_clear(&j->calib);
     nb_qwrites_clear(&j->writes);
+    nb_qselect_close(j->select);
     nb_qmods_clear(&j->mods);
     nb_plan_clear(&j->plan);
     nb_config_clear(&j->cfg);

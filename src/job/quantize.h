@@ -98,8 +98,11 @@ typedef struct nb_quantize_opts {
     const char *calib;            /* AWQ, GPTQ: text or ids, nb_calib_open */
     size_t calib_rows, calib_len; /* 0: default */
     bool replay_original;
-    bool all_experts;    /* every expert is calibrated with all tokens, not with those that the router sends it */
-    double least_tokens; /* an expert that a smaller share of the tokens reaches is rounded plainly; 0: NB_QUANTIZE_LEAST */
+    bool all_experts;          /* every expert is calibrated with all tokens, not with those that the router sends it */
+    double least_tokens;       /* an expert that a smaller share of the tokens reaches is rounded plainly; 0: NB_QUANTIZE_LEAST */
+    const char *dynamic;       /* overrides by module, JSON or a file of it (qselect.h), or NULL */
+    const char *const *ignore; /* [n_ignore] patterns of linears that stay as they are */
+    size_t n_ignore;
     bool shared_v;       /* AWQ: v -> o also where heads share rows of v */
     bool plain;          /* AWQ: scales from activations alone */
     bool inspect;  /* AWQ: losses from the inspected modules, run for every candidate; else from second moments where they are dense */
@@ -131,7 +134,7 @@ typedef struct nb_quantize_result {
 /* Read `model` (a directory), write the directory `out`. Nothing has its final name unless the whole job succeeded. A job that ends
  * early, in whatever way, leaves what it finished in "<out>.nibble-job" (journal.h); the same call goes on from there and gives the
  * same bytes. Faults of the inputs leave nothing. peak memory stays below the cap or the job does not begin (NB_ENOMEM "mem.budget").
- * Errors: NB_EARG "quantize.group" (SHP-004, names the sizes that fit), "quantize.method", "quantize.format", "quantize.calib"; NB_EUNSUPPORTED
+ * Errors: NB_EARG "quantize.dynamic", "quantize.group" (SHP-004, names the sizes that fit), "quantize.method", "quantize.format", "quantize.calib"; NB_EUNSUPPORTED
  * "quantize.already", "quantize.input", "quantize.outputs"; NB_EEXISTS; NB_ENUMERIC; NB_ECANCELED; and those of the files. */
 nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts *o, nb_quantize_result *res, nb_err *err);
 

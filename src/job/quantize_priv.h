@@ -8,6 +8,7 @@
 #include "job/load.h"
 #include "job/qmods.h"
 #include "job/qout.h"
+#include "job/qselect.h"
 #include "job/quantize.h"
 #include "model/plan.h"
 #include "quant/quant.h"
@@ -30,6 +31,7 @@ typedef struct nb_qjob {
     nb_quantize_result res;
     nb_qmods mods;
     nb_qwrites writes;
+    nb_qselect *select;
     size_t least_tokens; /* an expert that fewer calibration tokens reach is rounded plainly */
     bool few;            /* so is the one whose input was looked at last */
     const nb_kern *kern;

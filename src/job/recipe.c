@@ -62,6 +62,25 @@ static void calib_sum(const nb_calib *c, char out[65])
     hex(&s, out);
 }
 
+/* What differs from linear to linear: a hash over all of them. */
+static bool put_selection(const nb_qjob *j, nb_json *r)
+{
+    char sum[65];
+    nb_sha256 s;
+
+    if (!j->select)
+        return true;
+    nb_sha256_init(&s);
+    for (size_t i = 0; i < j->mods.n; i++) {
+        const nb_qmod *m = &j->mods.mods[i];
+        nb_sha256_add(&s, m->at.name, strlen(m->at.name) + 1);
+        nb_sha256_add_le32(&s, m->quantized ? m->spec.bits | (unsigned)m->spec.sym << 8 | (unsigned)m->spec.desc_act << 9 : 0);
+        nb_sha256_add_le32(&s, (uint32_t)m->spec.group_size);
+    }
+    hex(&s, sum);
+    return nb_json_set(r, "selection_sha256", nb_json_new_str(sum));
+}
+
 nb_status nb_qjob_recipe(const nb_qjob *j, nb_json **out, nb_err *err)
 {
     static const char *const orders[] = { [NB_GPTQ_NATURAL] = "natural", [NB_GPTQ_DESC] = "desc_act", [NB_GPTQ_GAR] = "act_group_aware" };
@@ -81,12 +100,14 @@ nb_status nb_qjob_recipe(const nb_qjob *j, nb_json **out, nb_err *err)
              nb_json_set(r, "calib_len", nb_json_new_int((int64_t)j->calib.len)) && nb_json_set(r, "calib_sha256", nb_json_new_str(sum)) &&
              nb_json_set(r, "calib_replay", nb_json_new_str(o->replay_original ? "original" : "quantized"));
     }
+    ok = ok && put_selection(j, r);
     if (j->method->calibrates && j->cfg.moe.n_experts)
         ok = ok && nb_json_set(r, "moe_calib", nb_json_new_str(o->all_experts ? "all" : "routed")) &&
              nb_json_set(r, "least_tokens", nb_json_new_int((int64_t)j->least_tokens));
     if (nb_quant_scales(o->method))
         ok = ok && nb_json_set(r, "awq_plain", nb_json_new_bool(o->plain)) && nb_json_set(r, "awq_clip", nb_json_new_int(o->clip)) &&
-             nb_json_set(r, "awq_inspect", nb_json_new_bool(o->inspect)) && nb_json_set(r, "refine", nb_json_new_int(o->refine));
+             nb_json_set(r, "awq_gqa_vo", nb_json_new_bool(o->shared_v)) && nb_json_set(r, "awq_inspect", nb_json_new_bool(o->inspect)) &&
+             nb_json_set(r, "refine", nb_json_new_int(o->refine));
     if (nb_quant_solves(o->method))
         ok = ok && nb_json_set(r, "order", nb_json_new_str(orders[o->order])) &&
              nb_json_set(r, "static_groups", nb_json_new_bool(o->static_groups)) &&

@@ -1,0 +1,351 @@
+/* test_quantize_archs.c - every kind of architecture through every method: the result passes check, runs, and is nearer to the
+ * original under AWQ and GPTQ than under plain rounding. Overrides and exclusions. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "job/calib.h"
+#include "job/check.h"
+#include "job/load.h"
+#include "job/quantize.h"
+
+static char scratch[] = "/tmp/nibble-test-XXXXXX";
+
+static const char *in_scratch(const char *name)
+{
+    static char path[2][512];
+    static int turn;
+
+    turn ^= 1;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", scratch, name);
+    return path[turn];
+}
+
+static int make_scratch(void **state)
+{
+    (void)state;
+    return mkdtemp(scratch) ? 0 : -1;
+}
+
+static int remove_scratch(void **state)
+{
+    char cmd[600];
+
+    (void)state;
+    snprintf(cmd, sizeof cmd, "rm -rf '%s'", scratch);
+    return system(cmd);
+}
+
+/* ---- calibration ids, logits ---- */
+
+enum { ROWS = 8, LEN = 24, IDS = 90 };
+
+static void make_ids(int32_t ids[ROWS * LEN])
+{
+    for (size_t i = 0; i < ROWS * LEN; i++)
+        ids[i] = (int32_t)(nb_rng_uniform(3, 0, i) * IDS);
+}
+
+static const char *write_ids(void)
+{
+    const uint64_t shape[2] = { ROWS, LEN };
+    const char *path = in_scratch("ids.safetensors");
+    int32_t ids[ROWS * LEN];
+    nb_err err = { 0 };
+    nb_sink *s;
+
+    make_ids(ids);
+    assert_int_equal(nb_st_sink_file(&s, path, true, &err), NB_OK);
+    assert_int_equal(nb_sink_declare(s, "input_ids", NB_DT_I32, 2, shape, &err), NB_OK);
+    assert_int_equal(nb_sink_begin(s, &err), NB_OK);
+    assert_int_equal(nb_sink_write(s, "input_ids", 0, ids, sizeof ids, &err), NB_OK);
+    assert_int_equal(nb_sink_finish(s, &err), NB_OK);
+    nb_sink_close(s);
+    return path;
+}
+
+/* Logits of all rows, the caller's. */
+static float *logits_of(const char *dir, size_t *vocab)
+{
+    const nb_model_opts mo = { 0 };
+    nb_exec_opts eo = { .max_m = ROWS * LEN, .kv_dtype = NB_DT_F32, .exact_fp32 = true };
+    uint8_t want[ROWS * LEN];
+    int32_t ids[ROWS * LEN];
+    nb_loaded l = { 0 };
+    nb_err err = { 0 };
+    nb_batch batch;
+    nb_exec *x;
+    nb_rows rows;
+    float *out;
+
+    if (nb_load_store(&l, dir, NULL, &err) != NB_OK || nb_load_model(&l, &mo, &err) != NB_OK)
+        fail_msg("%s: %s", dir, err.what);
+    make_ids(ids);
+    memset(want, 1, sizeof want);
+    assert_int_equal(nb_rows_init(&rows, LEN, ROWS, &err), NB_OK);
+    eo.n_pages = rows.n_pages;
+    assert_int_equal(nb_exec_cpu_open(l.model, &eo, &x, &err), NB_OK);
+    *vocab = nb_model_config(l.model)->vocab;
+    out = nb_alloc_array(ROWS * LEN, *vocab * sizeof *out);
+    batch = nb_rows_batch(&rows, ids, ROWS);
+    batch.want = want;
+    assert_int_equal(nb_exec_run(x, &batch, out, &err), NB_OK);
+    nb_exec_close(x);
+    nb_rows_clear(&rows);
+    nb_load_close(&l);
+    return out;
+}
+
+static double log_sum(const float *v, size_t n)
+{
+    double top = -INFINITY, sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        top = (double)v[i] > top ? (double)v[i] : top;
+    for (size_t i = 0; i < n; i++)
+        sum += exp((double)v[i] - top);
+    return top + log(sum);
+}
+
+/* Mean KL(a || b). */
+static double divergence(const float *a, const float *b, size_t vocab)
+{
+    double kl = 0;
+
+    for (size_t t = 0; t < ROWS * LEN; t++, a += vocab, b += vocab) {
+        const double za = log_sum(a, vocab), zb = log_sum(b, vocab);
+        for (size_t i = 0; i < vocab; i++)
+            kl += exp((double)a[i] - za) * (((double)a[i] - za) - ((double)b[i] - zb));
+    }
+    return kl / (ROWS * LEN);
+}
+
+/* ---- every kind of architecture ---- */
+
+typedef struct tally {
+    size_t rows, experts, notes;
+} tally;
+
+static void on_row(void *user, const nb_quantize_row *r)
+{
+    tally *t = user;
+
+    t->rows++;
+    t->experts += r->expert;
+    t->notes += *r->note != 0;
+    assert_true(isfinite(r->before) && isfinite(r->after));
+}
+
+static void checks_out(const char *label, const char *dir)
+{
+    const nb_check_opts o = { 0 };
+    nb_report *rep = nb_report_new();
+    nb_check_sum sum;
+    nb_err err = { 0 };
+    const nb_status rc = nb_check(dir, &o, rep, &sum, &err);
+
+    if (rc != NB_OK)
+        fail_msg("%s: %zu findings %s", label, nb_report_count_sev(rep, NB_SEV_REJECT), err.what);
+    nb_report_free(rep);
+}
+
+static double quantize(const char *label, const char *model, nb_quantize_opts *o, const float *ref, size_t vocab, tally *t)
+{
+    const char *out = in_scratch("out");
+    nb_quantize_result res;
+    nb_err err = { 0 };
+    size_t v;
+    float *got;
+    double kl;
+
+    *t = (tally){ 0 };
+    o->scale_dtype = NB_DT_F16;
+    o->force = true;
+    o->on_row = on_row;
+    o->user = t;
+    if (nb_quantize(model, out, o, &res, &err) != NB_OK)
+        fail_msg("%s: %s: %s", label, err.subject, err.what);
+    assert_int_equal(res.modules, t->rows);
+    checks_out(label, out);
+    got = logits_of(out, &v);
+    assert_int_equal(v, vocab);
+    kl = divergence(ref, got, vocab);
+    nb_free(got);
+    return kl;
+}
+
+static const char *ids_file(void)
+{
+    static char path[512];
+
+    snprintf(path, sizeof path, "%s", write_ids());
+    return path;
+}
+
+static nb_quantize_opts options(nb_quant_method method, const char *calib)
+{
+    return (nb_quantize_opts){ .method = method,
+                               .bits = 4,
+                               .group_size = -1,
+                               .format = "compressed-tensors",
+                               .calib = calib,
+                               .clip = NB_QUANTIZE_CLIPS,
+                               .order = NB_GPTQ_GAR,
+                               .mse = NB_QUANTIZE_MSE };
+}
+
+static void every_kind(void **state)
+{
+    static const struct {
+        const char *model;
+        size_t linears, of_experts;
+    } rows[] = {
+        { "llama", 14, 0 },
+        { "gemma3-mm", 14, 0 },
+        { "olmo2", 14, 0 },
+        { "cohere", 14, 0 },
+        { "phi3", 8, 0 },
+        { "falcon-40b", 8, 0 },
+        { "gpt2", 8, 0 },
+        { "opt", 12, 0 },
+        { "nemotron", 12, 0 },
+        { "phi", 12, 0 },
+        { "deepseek_v3", 40, 24 },
+        { "deepseek_v2", 26, 12 },
+        { "mixtral", 32, 24 },
+        { "qwen2_moe", 38, 24 },
+        { "granitemoeshared", 36, 24 },
+        { "gpt_oss-mxfp4", 32, 24 },
+        { "gpt_oss", 32, 24 },
+        { "phimoe", 32, 24 },
+        { "mllama_text", 14, 0 },
+    };
+    const char *calib = ids_file();
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(rows); i++) {
+        double kl[NB_QUANT_METHODS];
+        char model[128];
+        size_t vocab;
+        float *ref;
+
+        snprintf(model, sizeof model, "tests/data/models/%s", rows[i].model);
+        ref = logits_of(model, &vocab);
+        for (int m = 0; m < NB_QUANT_METHODS; m++) {
+            nb_quantize_opts o = options((nb_quant_method)m, calib);
+            tally t;
+
+            kl[m] = quantize(rows[i].model, model, &o, ref, vocab, &t);
+            if (t.rows != rows[i].linears || t.experts != rows[i].of_experts || t.notes != 0)
+                fail_msg("%s: %zu linears, %zu of experts, %zu notes", rows[i].model, t.rows, t.experts, t.notes);
+        }
+        nb_free(ref);
+        if (!(kl[NB_QUANT_AWQ] < kl[NB_QUANT_RTN] && kl[NB_QUANT_GPTQ] < kl[NB_QUANT_RTN] && kl[NB_QUANT_RTN] < 1))
+            fail_msg("%s: KL of rtn %.5f, awq %.5f, gptq %.5f", rows[i].model, kl[NB_QUANT_RTN], kl[NB_QUANT_AWQ], kl[NB_QUANT_GPTQ]);
+    }
+}
+
+/* ---- what is quantized, and how ---- */
+
+static void selections(void **state)
+{
+    static const struct {
+        const char *label, *model, *dynamic, *ignore;
+        nb_quant_method method;
+        bool all;
+        double least;
+        size_t linears, notes; /* notes SIZE_MAX: some */
+    } rows[] = {
+        { "a pattern to ignore, anywhere in the name", "llama", NULL, "down_proj", NB_QUANT_AWQ, false, 0, 12, 0 },
+        { "a layer, from the start of the name", "llama", "{\"-:model.layers.1\":{}}", NULL, NB_QUANT_GPTQ, false, 0, 7, 0 },
+        { "wider here, none there", "mistral", "{\"+:.*down\":{\"bits\":8},\"-:.*k_proj\":{}}", NULL, NB_QUANT_AWQ, false, 0, 12, 0 },
+        { "each its own grid", "mistral", "{\".*gate\":{\"sym\":true},\".*o_proj\":{\"bits\":3}}", NULL, NB_QUANT_GPTQ, false, 0, 14, 0 },
+        { "some experts of a fused tensor", "gpt_oss", NULL, "experts\\.[13]\\.", NB_QUANT_AWQ, false, 0, 20, 0 },
+        { "some experts of a fused tensor, rounded", "granitemoe", NULL, "experts\\.2\\.", NB_QUANT_RTN, false, 0, 26, 0 },
+        { "a Conv1D that only takes scales", "gpt2", NULL, "c_attn", NB_QUANT_AWQ, false, 0, 6, 0 },
+        { "experts that few tokens reach", "qwen3_moe", NULL, NULL, NB_QUANT_AWQ, false, 0.9, 44, 36 },
+        { "the same", "qwen3_moe", NULL, NULL, NB_QUANT_GPTQ, false, 0.9, 44, 36 },
+        { "all tokens to every expert", "qwen3_moe", NULL, NULL, NB_QUANT_AWQ, true, 0.9, 44, 0 },
+        { "all tokens to every expert", "mixtral", NULL, NULL, NB_QUANT_GPTQ, true, 0.9, 32, 0 },
+    };
+    const char *calib = ids_file();
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(rows); i++) {
+        nb_quantize_opts o = options(rows[i].method, calib);
+        char model[128];
+        size_t vocab;
+        float *ref;
+        double kl;
+        tally t;
+
+        snprintf(model, sizeof model, "tests/data/models/%s", rows[i].model);
+        ref = logits_of(model, &vocab);
+        o.dynamic = rows[i].dynamic;
+        o.ignore = &rows[i].ignore;
+        o.n_ignore = rows[i].ignore != NULL;
+        o.all_experts = rows[i].all;
+        o.least_tokens = rows[i].least;
+        kl = quantize(rows[i].label, model, &o, ref, vocab, &t);
+        if (t.rows != rows[i].linears || t.notes != rows[i].notes || !(kl < 1))
+            fail_msg("%s: %zu linears, %zu notes, KL %.5f", rows[i].label, t.rows, t.notes, kl);
+        nb_free(ref);
+    }
+}
+
+static void refused(void **state)
+{
+    static const struct {
+        const char *label, *format, *dynamic, *ignore;
+        nb_quant_method method;
+        nb_status rc;
+        const char *word;
+    } rows[] = {
+        { "not JSON", NULL, "{\"a\":", NULL, NB_QUANT_RTN, NB_EFORMAT, "" },
+        { "a file that is not there", NULL, "no-such-file.json", NULL, NB_QUANT_RTN, NB_EOPEN, "" },
+        { "no pattern", NULL, "{\"+:(\":{\"bits\":8}}", NULL, NB_QUANT_RTN, NB_EFORMAT, "dynamic" },
+        { "bits out of range", NULL, "{\".*\":{\"bits\":9}}", NULL, NB_QUANT_RTN, NB_EFORMAT, "bits" },
+        { "a pattern to ignore that is none", NULL, NULL, "[", NB_QUANT_RTN, NB_EFORMAT, "--ignore" },
+        { "a pattern that matches nothing", NULL, NULL, "lm_tail", NB_QUANT_RTN, NB_EARG, "matches no linear" },
+        { "nothing left", NULL, NULL, "proj", NB_QUANT_RTN, NB_EARG, "nothing is left" },
+        { "a layout with one setting", "awq-gemm", "{\".*down\":{\"group_size\":8}}", NULL, NB_QUANT_AWQ, NB_EARG, "one setting" },
+        { "scaled together, rounded apart", NULL, "{\".*q_proj\":{\"bits\":8}}", NULL, NB_QUANT_AWQ, NB_EARG, "scaled together" },
+        { "one input, two orders", NULL, "{\".*up_proj\":{\"desc_act\":true}}", NULL, NB_QUANT_GPTQ, NB_EARG, "same input" },
+        { "groups that do not fit", NULL, "{\".*o_proj\":{\"group_size\":48}}", NULL, NB_QUANT_RTN, NB_EARG, "multiple" },
+    };
+    const char *calib = ids_file();
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(rows); i++) {
+        nb_quantize_opts o = options(rows[i].method, calib);
+        nb_err err = { 0 };
+        nb_status rc;
+
+        o.scale_dtype = NB_DT_F16;
+        o.force = true;
+        o.group_size = 16;
+        o.format = rows[i].format ? rows[i].format : o.format;
+        o.dynamic = rows[i].dynamic;
+        o.ignore = &rows[i].ignore;
+        o.n_ignore = rows[i].ignore != NULL;
+        rc = nb_quantize("tests/data/models/llama", in_scratch("refused"), &o, NULL, &err);
+        if (rc != rows[i].rc || !strstr(err.what, rows[i].word))
+            fail_msg("%s: status %d, %s", rows[i].label, rc, err.what);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_kind), cmocka_unit_test(selections), cmocka_unit_test(refused) };
+
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}
