@@ -117,9 +117,10 @@ static nb_status check_override(const nb_qjob *j, const nb_qmod *m, nb_err *err)
     const nb_qspec *s = &m->spec, *all = &j->spec;
 
     if (!nb_qspec_same(s, all) && !j->fmt->override)
-        return nb_fail(err, NB_EARG, "quantize.dynamic", "",
-                       "%s: layout %s has one setting for all linears; use --format gptq or compressed-tensors, or leave it out with --ignore",
-                       m->at.name, j->fmt->name);
+        return nb_fail(
+            err, NB_EARG, "quantize.dynamic", "",
+            "%s: layout %s has one setting for all linears; use --format gptq or compressed-tensors, or leave it out with --ignore",
+            m->at.name, j->fmt->name);
     if (nb_quant_solves(j->o->method) && m->quantized && !m->first) { /* linears that read one input are rounded in one order */
         const nb_qmod *f = m;
         while (!f->first)
