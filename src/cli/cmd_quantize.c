@@ -88,7 +88,7 @@ static nb_status choose_gptq(nb_quantize_opts *o, const words *w, nb_err *err)
     if (rc == NB_OK)
         rc = only_for(w->damp >= 0, "--damp", o, nb_quant_solves, "gptq", err);
     if (rc == NB_OK)
-        rc = only_for(w->mse >= 0, "--mse", o, nb_quant_solves, "gptq", err);
+        rc = o->method == NB_QUANT_RTN ? NB_OK : only_for(w->mse >= 0, "--mse", o, nb_quant_solves, "rtn, gptq", err);
     if (rc == NB_OK && w->desc + w->gar + w->natural > 1)
         rc = nb_fail(err, NB_EARG, "arg.value", "", "--desc-act, --act-group-aware and --natural-order exclude each other");
     o->order = w->desc ? NB_GPTQ_DESC : w->natural ? NB_GPTQ_NATURAL : NB_GPTQ_GAR;
@@ -101,7 +101,7 @@ static nb_status choose_gptq(nb_quantize_opts *o, const words *w, nb_err *err)
     o->gptaq = w->gptaq >= 0 ? w->gptaq : NB_QUANTIZE_GPTAQ;
     o->refine = w->refine >= 0 ? (unsigned)w->refine : NB_QUANTIZE_REFINE;
     o->damp = w->damp > 0 ? w->damp : 0;
-    o->mse = w->mse >= 0 ? w->mse : NB_QUANTIZE_MSE;
+    o->mse = w->mse >= 0 ? w->mse : o->method == NB_QUANT_RTN && !o->sym ? 0 : NB_QUANTIZE_MSE; /* where it lowers KL */
     return rc;
 }
 
@@ -163,7 +163,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--natural-order", NB_OPT_FLAG, &w.natural, 0, 0, NULL, "gptq: inputs as they are" },
         { "--static-groups", NB_OPT_FLAG, &o.static_groups, 0, 0, NULL, "gptq: grids from the weights before any correction" },
         { "--damp", NB_OPT_NUM, &w.damp, 1e-6, 0.99, "X", "gptq: share of the mean diagonal added (0.05)" },
-        { "--mse", NB_OPT_NUM, &w.mse, 0, 10, "P", "gptq: shrink grids while the error to the power P falls (2; 0: off)" },
+        { "--mse", NB_OPT_NUM, &w.mse, 0, 10, "P", "gptq, rtn: shrink grids while the error to the power P falls (2; 0: off, as for rtn --asym)" },
         { "--gptaq", NB_OPT_NUM, &w.gptaq, 0, 1, "X", "gptq: share of the step towards the original model's outputs (0.5; 0: off)" },
         { "--refine", NB_OPT_INT, &w.refine, 0, 100, "N", "awq, gptq: sweeps of coordinate descent over the codes (4; 0: off)" },
         { "--dynamic", NB_OPT_STR, &o.dynamic, 0, 0, "JSON", "overrides by module, as GPTQModel's dynamic: an object, or a file of it" },

@@ -1,4 +1,4 @@
-/* method_rtn.c - every linear rounded as it is, without calibration. */
+/* method_rtn.c - every linear rounded as it is, without calibration, on the grid with the least squared error. */
 #include "base/mem.h"
 #include "job/block.h"
 #include "job/quantize_priv.h"
@@ -11,10 +11,11 @@ static const char *layout(const nb_quantize_opts *o)
 
 static nb_status solve(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row *row, nb_err *err)
 {
-    const nb_grid grid = nb_qmod_grid(m);
+    nb_grid grid = nb_qmod_grid(m);
     float *w = nb_alloc_array(q->n, q->k * sizeof *w), *v = nb_alloc_array(q->n, q->k * sizeof *v);
     nb_status rc = w && v ? nb_read_linear(j->src.store, &j->plan, m->layer, m->mod, w, err) : nb_enomem(err, "a linear");
 
+    grid.shrinks = j->o->mse > 0;
     if (rc == NB_OK)
         rc = nb_rtn_quantize(j->o->pool, &grid, w, q, err);
     if (rc == NB_OK) {

@@ -164,6 +164,9 @@ static nb_status check_options(const nb_quantize_opts *o, const nb_qmethod *m, c
         return nb_fail(err, NB_EARG, "arg.value", "", "at most %d clip candidates", NB_AWQ_MAX_CLIPS);
     if (!(o->damp >= 0 && o->damp < 1) || !(o->mse >= 0 && o->mse <= 10))
         return nb_fail(err, NB_EARG, "arg.value", "", "damping is a share below 1, the exponent of the grid search at most 10");
+    if (o->method == NB_QUANT_RTN && o->mse != 0 && o->mse != 2)
+        return nb_fail(err, NB_EARG, "arg.value", "",
+                       "plain rounding looks for the least squared error: --mse 2, or 0 to keep the whole range");
     if (!(o->gptaq >= 0 && o->gptaq <= 1) || o->refine > NB_QUANTIZE_MAX_REFINE)
         return nb_fail(err, NB_EARG, "arg.value", "", "the step of GPTAQ is a share up to 1; at most %d sweeps over codes",
                        NB_QUANTIZE_MAX_REFINE);

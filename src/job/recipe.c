@@ -114,6 +114,8 @@ nb_status nb_qjob_recipe(const nb_qjob *j, nb_json **out, nb_err *err)
              nb_json_set(r, "damp", nb_json_new_real(o->damp > 0 ? o->damp : NB_QUANTIZE_DAMP)) &&
              nb_json_set(r, "mse", nb_json_new_real(o->mse)) && nb_json_set(r, "gptaq", nb_json_new_real(o->gptaq)) &&
              nb_json_set(r, "refine", nb_json_new_int(o->refine));
+    if (o->method == NB_QUANT_RTN)
+        ok = ok && nb_json_set(r, "mse", nb_json_new_real(o->mse));
     if (!ok) {
         nb_json_free(r);
         return nb_enomem(err, "the recipe");

@@ -286,34 +286,12 @@ static double power_error(const float *w, size_t n, grid g, float maxq, float po
     return e;
 }
 
-/* The same for power 2, in sixteen lanes. It only compares grids: a product with 1/s serves. */
-NB_WIDE static double square_error(const float *restrict w, size_t n, float s, float z, float maxq)
-{
-    enum { LANES = 16 };
-    const float inv = 1.0f / s;
-    float e[LANES] = { 0 };
-    double sum = 0;
-    size_t i = 0;
-
-    for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++) {
-            const float d = (nb_clampf(nb_rne(w[i + (size_t)j] * inv) + z, 0.0f, maxq) - z) * s - w[i + (size_t)j];
-            e[j] += d * d;
-        }
-    for (; i < n; i++) {
-        const float d = (nb_clampf(nb_rne(w[i] * inv) + z, 0.0f, maxq) - z) * s - w[i];
-        e[i % LANES] += d * d;
-    }
-    for (int j = 0; j < LANES; j++)
-        sum += (double)e[j];
-    return sum;
-}
-
 /* Shrink the grid step by step while that lowers Σ |error|^mse; the first minimum wins. */
 static grid shrink(const struct solve_ctx *c, const float *w, size_t n, float lo, float hi, grid g)
 {
     const float maxq = (float)((1u << c->o->bits) - 1u), power = (float)c->o->mse;
     const int around = c->o->bits == 2 && !c->o->sym; /* four values: the neighbours of the zero point, too */
+    const nb_grid bits = { .g = n, .bits = c->o->bits };
     double least = HUGE_VAL;
     grid best = g;
 
@@ -321,7 +299,7 @@ static grid shrink(const struct solve_ctx *c, const float *w, size_t n, float lo
         const float p = (float)(1.0 - i / 100.0), s = (p * hi - p * lo) / maxq, z = c->o->sym ? g.z : nb_rne(-(p * lo) / s);
         for (int dz = -around; dz <= around; dz++) {
             const grid t = { nb_stored_f32(s, c->q->scale_dtype), nb_clampf(z + (float)dz, 0.0f, maxq) };
-            const double e = power == 2.0f ? square_error(w, n, t.s, t.z, maxq) : power_error(w, n, t, maxq, power, least);
+            const double e = power == 2.0f ? nb_grid_error(&bits, w, n, t.s, t.z) : power_error(w, n, t, maxq, power, least);
             if (e < least) {
                 least = e;
                 best = t;

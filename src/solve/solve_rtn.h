@@ -21,6 +21,7 @@ typedef struct nb_grid {
     unsigned bits; /* 2..8                                             */
     bool sym;
     nb_dtype stored; /* scales are rounded to F16 or BF16 before they are used; anything else: not rounded (as the references) */
+    bool shrinks;    /* final quantization: also narrower grids, down to half the range; the least squared error wins */
 } nb_grid;
 
 /* The pieces, exposed for the clip search. maxq; smallest and largest of n >= 1 values; scale and zero of a group whose
@@ -32,6 +33,8 @@ static inline float nb_grid_max(const nb_grid *grid)
 void nb_grid_range(const float *w, size_t n, float *lo, float *hi);
 void nb_grid_fit(const nb_grid *grid, float lo, float hi, float *s, float *z);
 
+/* Σ (out - w)² of the next one, near enough to compare grids. */
+double nb_grid_error(const nb_grid *grid, const float *restrict w, size_t n, float s, float z);
 /* out[n] = (clamp(rne(w/s) + z) - z) * s. out is not w. NaN stays NaN. */
 void nb_grid_round(const nb_grid *grid, const float *restrict w, size_t n, float s, float z, float *restrict out);
 

@@ -495,6 +495,14 @@ static void threads_and_forms(void **state)
     assert_int_equal(nb_awq_clip(NULL, &grid, b, N, K, x, K, 64, s, NB_AWQ_CLIPS, i3, e3, NULL), NB_OK);
     for (size_t i = 0; i < NB_LEN(e1); i++)
         assert_true(fabsf(e1[i] - e3[i]) <= 1e-4f * e3[i]);
+    /* and the moments of all inputs, of which a group takes its own square, with the samples they are made of */
+    nb_gemm_tn(K, K, 64, x, K, x, K, c, K);
+    for (size_t i = 0; i < K * K; i++)
+        c[i] /= 64;
+    memcpy(b, w, sizeof b);
+    assert_int_equal(nb_awq_clip_moments(pool, &grid, b, N, K, c, s, NB_AWQ_CLIPS, i1, e1, NULL), NB_OK);
+    for (size_t i = 0; i < NB_LEN(e1); i++)
+        assert_true(fabsf(e1[i] - e3[i]) <= 1e-4f * e3[i]);
     nb_pool_close(pool);
     nb_free(c3);
     nb_free(c);

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/bits.h"
+#include "base/rng.h"
 #include "solve/solve_rtn.h"
 
 /* The matrix of quantizers 11.1. */
@@ -104,9 +105,10 @@ static void recorded_codes(void **state)
 /* What a search sees is what is written, whatever type scales are stored in; in place is the same as apart. */
 static void pseudo_is_dequant(void **state)
 {
-    const nb_grid grids[] = {
-        { 32, 4, false, NB_DT_F32 }, { 96, 4, true, NB_DT_F16 }, { 24, 3, false, NB_DT_BF16 }, { 8, 8, true, NB_DT_F16 }
-    };
+    const nb_grid grids[] = { { 32, 4, false, NB_DT_F32, false },
+                              { 96, 4, true, NB_DT_F16, false },
+                              { 24, 3, false, NB_DT_BF16, false },
+                              { 8, 8, true, NB_DT_F16, false } };
     float w[16 * 96], a[16 * 96], b[16 * 96];
 
     (void)state;
@@ -150,6 +152,50 @@ static void awkward_groups(void **state)
     nb_qlin_clear(&q);
 }
 
+/* Narrower grids: those tried are 1, 0.99 ... 0.5 of the range, and the first with the least error is taken, found here in float64. */
+static void narrower_grids(void **state)
+{
+    enum { N = 40, G = 48 };
+    float w[N * G];
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(w); i++)
+        w[i] = (float)(nb_rng_normal(11, 0, i) * (i % 19 == 0 ? 4 : 1));
+    for (int sym = 0; sym < 2; sym++)
+        for (unsigned bits = 2; bits <= 8; bits += 2) {
+            const nb_grid grid = { .g = G, .bits = bits, .sym = sym, .shrinks = true, .stored = NB_DT_F16 };
+            size_t narrower = 0;
+            nb_qlin q = { 0 };
+
+            assert_int_equal(nb_qlin_init(&q, N, G, G, bits, NULL), NB_OK);
+            q.scale_dtype = NB_DT_F16;
+            assert_int_equal(nb_rtn_quantize(NULL, &grid, w, &q, NULL), NB_OK);
+            for (size_t r = 0; r < N; r++) {
+                double least = INFINITY, got = 0;
+                float lo, hi, s, z, v[G];
+                nb_grid_range(w + r * G, G, &lo, &hi);
+                for (int i = 0; i <= 50; i++) {
+                    const float p = (float)(1.0 - i / 100.0);
+                    double e = 0;
+                    nb_grid_fit(&grid, p * lo, p * hi, &s, &z);
+                    nb_grid_round(&grid, w + r * G, G, s, z, v);
+                    for (size_t j = 0; j < G; j++)
+                        e += ((double)v[j] - (double)w[r * G + j]) * ((double)v[j] - (double)w[r * G + j]);
+                    least = e < least ? e : least;
+                    if (i == 0)
+                        narrower += s > q.scales[r];
+                }
+                for (size_t j = 0; j < G; j++) {
+                    const double d = ((double)q.codes[r * G + j] - q.zeros[r]) * (double)q.scales[r] - (double)w[r * G + j];
+                    got += d * d;
+                }
+                assert_true(got <= least * (1 + 1e-3));
+            }
+            assert_true(narrower > 0);
+            nb_qlin_clear(&q);
+        }
+}
+
 static void bad_numbers(void **state)
 {
     static const struct {
@@ -188,7 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(page_values),    cmocka_unit_test(recorded_codes), cmocka_unit_test(pseudo_is_dequant),
-        cmocka_unit_test(awkward_groups), cmocka_unit_test(bad_numbers),
+        cmocka_unit_test(awkward_groups), cmocka_unit_test(narrower_grids), cmocka_unit_test(bad_numbers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
