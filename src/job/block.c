@@ -112,6 +112,10 @@ nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need 
     nb_status rc = NB_OK;
 
     memset(b, 0, sizeof *b);
+    if (nb_model_config(in->model)->dims || nb_model_config(in->model)->n_streams || nb_model_config(in->model)->halves)
+        return nb_fail(err, NB_EUNSUPPORTED, "quantize.layers", "",
+                       "layers of %s differ in size or run together, which calibration block by block does not handle; --method rtn does",
+                       nb_model_config(in->model)->model_type);
     b->model = in->model;
     b->plan = nb_model_plan(in->model);
     b->store = in->store;
@@ -141,6 +145,7 @@ nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need 
     if (rc == NB_OK) {
         eo.max_m = need->chunk < NB_BLOCK_EXEC_ROWS ? need->chunk : NB_BLOCK_EXEC_ROWS;
         eo.n_pages = b->rows.n_pages;
+        eo.n_states = b->rows.max_rows;
         rc = nb_exec_cpu_open(in->model, &eo, &b->exec, err);
     }
     if (rc == NB_OK && !in->calib->resumed)

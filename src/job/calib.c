@@ -33,6 +33,7 @@ nb_status nb_rows_init(nb_rows *r, size_t len, size_t max_rows, nb_err *err)
     for (size_t i = 0; i < max_rows; i++) {
         r->views[i].pages = r->pages + i * per;
         r->views[i].n_pages = per;
+        r->views[i].state = (uint32_t)i;
     }
     return NB_OK;
 }

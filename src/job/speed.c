@@ -21,6 +21,7 @@ typedef struct speed {
     uint32_t *pos, *seq;
     uint8_t *want;
     nb_seq_view *views;
+    unsigned char *states; /* [batch] after `depth` tokens */
     float *logits;
     uint64_t sum; /* keeps the probe's reads alive */
 } speed;
@@ -92,8 +93,12 @@ static nb_status prepare(speed *s, nb_err *err)
     for (size_t i = 0; i < xo.n_pages; i++)
         s->pages[i] = (uint32_t)i;
     for (size_t i = 0; i < o->batch; i++)
-        s->views[i] = (nb_seq_view){ .pages = s->pages + i * s->n_pages, .n_pages = s->n_pages };
-    return nb_exec_cpu_open(s->model, &xo, &s->exec, err);
+        s->views[i] = (nb_seq_view){ .pages = s->pages + i * s->n_pages, .n_pages = s->n_pages, .state = (uint32_t)i };
+    xo.n_states = o->batch;
+    nb_status rc = nb_exec_cpu_open(s->model, &xo, &s->exec, err);
+    if (rc == NB_OK && !(s->states = nb_alloc_array(o->batch, nb_exec_state_bytes(s->exec) + 1)))
+        rc = nb_enomem(err, "the benchmark's buffers");
+    return rc;
 }
 
 static void finish(speed *s)
@@ -106,6 +111,7 @@ static void finish(speed *s)
     nb_free(s->seq);
     nb_free(s->want);
     nb_free(s->views);
+    nb_free(s->states);
     nb_free(s->logits);
 }
 
@@ -138,6 +144,8 @@ static nb_status decode_round(speed *s, double *tok_s, nb_err *err)
     nb_status rc = NB_OK;
 
     for (size_t step = 0; rc == NB_OK && step <= s->o->decode; step++) {
+        for (size_t i = 0; step < 2 && i < batch; i++) /* back to where the prompt ended */
+            nb_exec_state_load(s->exec, i, s->states + i * nb_exec_state_bytes(s->exec));
         if (step == 1) /* the first step warms caches and tables */
             t = nb_now();
         for (size_t i = 0; i < batch; i++) {
@@ -172,7 +180,8 @@ static nb_status rounds(speed *s, nb_speed *out, nb_err *err)
     nb_status rc = feed(s, 0, s->o->prompt < 32 ? s->o->prompt : 32, err); /* warm-up */
 
     for (size_t q = 0; rc == NB_OK && q < s->o->batch; q++)
-        rc = feed(s, q, s->o->depth, err);
+        if ((rc = feed(s, q, s->o->depth, err)) == NB_OK)
+            nb_exec_state_save(s->exec, q, s->states + q * nb_exec_state_bytes(s->exec));
     for (int i = 0; rc == NB_OK && i < s->o->rounds; i++) {
         double t;
         p.done = (uint64_t)i;

@@ -36,6 +36,16 @@ static inline uint32_t nb_mod_expert(nb_mod mod)
     return mod < NB_ROLE_COUNT || mod >= NB_MOD_KVB ? (uint32_t)NB_NO_EXPERT : (mod - NB_ROLE_COUNT) / 4;
 }
 
+/* Small, and read by what decides: rates, decays, gates, low-rank paths, weights of indexers. They stay floats, as in other programs
+ * (spec models-2026 S7). */
+static inline bool nb_mod_stays(nb_mod mod)
+{
+    const nb_role r = nb_mod_role(mod);
+
+    return r == NB_ROLE_OGATE || (r >= NB_ROLE_MIX_ZA && r <= NB_ROLE_MIX_DT) || r == NB_ROLE_SIDE_IN || r == NB_ROLE_SIDE_OUT ||
+           r == NB_ROLE_INDEX_W;
+}
+
 /* Outputs and inputs. */
 void nb_mod_size(const nb_plan *p, nb_mod mod, size_t *n, size_t *k);
 /* The op that runs it: a LINEAR op, or the MOE op of all experts. n_ops when none does. */
