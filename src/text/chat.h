@@ -50,7 +50,7 @@ nb_status nb_chat_render(const nb_chat *c, const nb_json *request, bool gen_defa
 
 /* Render a request and encode the prompt; the prompt is appended to prompt unless NULL. Only the template makes control tokens: where
  * texts of the request have the letters of one, they stay letters (hardening TK-13). trust: they become control tokens too.
- * Errors: those of nb_chat_render and nb_tokenizer_encode. */
+ * Errors: those of nb_chat_render and nb_tokenizer_encode; NB_EARG "tmpl.empty" when the prompt has no token (JT-18). */
 nb_status nb_chat_encode(const nb_chat *c, const nb_tokenizer *t, const nb_json *request, bool gen_default, const struct tm *now,
                          bool trust, nb_buf *prompt, nb_ids *out, nb_err *err);
 

@@ -160,6 +160,7 @@ nb_status nb_chat_encode(const nb_chat *c, const nb_tokenizer *t, const nb_json 
     nb_json *copy = NULL;
     nb_buf text = { 0 };
     size_t *places = NULL;
+    const size_t before = out->n;
     nb_guard at = { 0 };
     nb_status rc = trust ? NB_OK : collect(&g, err);
 
@@ -177,6 +178,8 @@ nb_status nb_chat_encode(const nb_chat *c, const nb_tokenizer *t, const nb_json 
     at.v = places;
     if (rc == NB_OK)
         rc = nb_tokenizer_encode_guarded(t, text.p ? text.p : "", text.n, false, &at, out, err);
+    if (rc == NB_OK && out->n == before)
+        rc = nb_fail(err, NB_EARG, "tmpl.empty", "JT-18", "the messages give a prompt without any token");
     if (rc == NB_OK && prompt) {
         nb_buf_put(prompt, text.p ? text.p : "", text.n);
         if (prompt->failed)

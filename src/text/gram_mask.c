@@ -5,8 +5,8 @@
 
 #include "text/gram.h"
 
-#define WORK_MASK ((uint64_t)1 << 24) /* closure steps of one mask: below a second */
-#define WORK_STEP ((uint64_t)1 << 22) /* of one token */
+#define WORK_MASK ((uint64_t)1 << 22) /* closure steps of one mask: below a second */
+#define WORK_STEP ((uint64_t)1 << 20) /* of one token */
 
 struct nb_grammar {
     pthread_mutex_t lock;

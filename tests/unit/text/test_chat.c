@@ -219,6 +219,15 @@ static void test_guarded(void **state)
         nb_json_free(r);
         nb_chat_close(c);
     }
+    nb_chat *c = open_chat(NULL, "{{ '' }}"); /* JT-18: zero tokens */
+    nb_json *r = NULL;
+    nb_ids ids = { 0 };
+    assert_int_equal(nb_json_parse("[{}]", 4, "json", 0, &r, &err), NB_OK);
+    assert_int_equal(nb_chat_encode(c, t, r, false, NULL, false, NULL, &ids, &err), NB_EARG);
+    assert_string_equal(err.cls, "tmpl.empty");
+    nb_json_free(r);
+    nb_chat_close(c);
+    nb_ids_clear(&ids);
     nb_tokenizer_close(t);
 }
 

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "text/stop.h"
+#include "text/tokenizer.h"
 
 #define MOST 4
 static const struct {
@@ -134,6 +135,66 @@ static void test_random(void **state)
     }
 }
 
+/* AT-7: ids one by one through detokenizer and stop strings give the text that decoding all of them and searching gives. */
+static void test_streamed(void **state)
+{
+    static const char *const names[] = { "llama3", "llama2", "unigram-bytes", "bert-uncased" };
+    static const char *const texts[] = { "a\xE2\x82\xAC\xE2\x82\xAC! b", "\xF0\x9F\x98\x80\xF0\x9F\x98\x81x\n\nUser: y",
+                                         "\xE4\xBD\xA0\xE5\xA5\xBD, end. END", "no stop \xC3\xA9\xC3",
+                                         "\xE0\xA4\xA8\xE0\xA4\xAE\xE0\xA4\xB8\xE0\xA5\x8D\xE0\xA4\xA4\xE0\xA5\x87 !" };
+    static const char *const stop[] = { "\xE2\x82\xAC!", "\xF0\x9F\x98\x81", "\n\nUser:", "END", "\xE5\xA5\xBD, end", " !" };
+    size_t len[NB_LEN(stop)], seen = 0;
+    nb_stops *s = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(stop); i++)
+        len[i] = strlen(stop[i]);
+    assert_int_equal(nb_stops_open(stop, len, NB_LEN(stop), &s, NULL), NB_OK);
+    for (size_t k = 0; k < NB_LEN(names); k++) {
+        char dir[300];
+        size_t n = 0;
+        nb_tokenizer *t = NULL;
+        nb_err err = { 0 };
+        snprintf(dir, sizeof dir, OWN_DATA "/%s", names[k]);
+        char *json = slurp(dir, "tokenizer.json", &n);
+        if (!json)
+            continue;
+        assert_int_equal(nb_tokenizer_open(json, n, NULL, 0, &t, &err), NB_OK);
+        nb_free(json);
+        for (size_t i = 0; i < NB_LEN(texts); i++) {
+            nb_ids ids = { 0 };
+            nb_buf all = { 0 }, want = { 0 }, got = { 0 }, piece = { 0 };
+            nb_stopper a = { 0 }, b = { 0 };
+            nb_detok *d = NULL;
+            bool hit = false;
+            assert_int_equal(nb_tokenizer_encode(t, texts[i], strlen(texts[i]), false, false, &ids, NULL), NB_OK);
+            assert_int_equal(nb_tokenizer_decode(t, ids.p, ids.n, true, &all, NULL), NB_OK);
+            if (!nb_stop_feed(s, &a, all.p ? all.p : "", all.n, false, &want))
+                nb_stop_flush(s, &a, &want);
+            assert_int_equal(nb_detok_open(t, true, &d, NULL), NB_OK);
+            for (size_t x = 0; x <= ids.n && !hit; x++) {
+                piece.n = 0;
+                assert_int_equal(x < ids.n ? nb_detok_add(d, ids.p[x], &piece, NULL) : nb_detok_flush(d, &piece, NULL), NB_OK);
+                hit = nb_stop_feed(s, &b, piece.p ? piece.p : "", piece.n, false, &got);
+            }
+            if (!hit)
+                nb_stop_flush(s, &b, &got);
+            if (got.n != want.n || memcmp(got.p ? got.p : "", want.p ? want.p : "", got.n) != 0 || a.hit != b.hit)
+                fail_msg("AT-7 %s, text %zu: \"%s\" and \"%s\"", names[k], i, got.p ? got.p : "", want.p ? want.p : "");
+            seen += hit;
+            nb_detok_close(d);
+            nb_ids_clear(&ids);
+            nb_buf_clear(&all);
+            nb_buf_clear(&want);
+            nb_buf_clear(&got);
+            nb_buf_clear(&piece);
+        }
+        nb_tokenizer_close(t);
+    }
+    nb_stops_close(s);
+    assert_true(seen > 0);
+}
+
 static void test_refused(void **state)
 {
     static char long_one[2000];
@@ -174,7 +235,8 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_random), cmocka_unit_test(test_refused) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_random), cmocka_unit_test(test_streamed),
+                                        cmocka_unit_test(test_refused) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
