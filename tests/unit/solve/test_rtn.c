@@ -191,7 +191,7 @@ static void narrower_grids(void **state)
                 }
                 assert_true(got <= least * (1 + 1e-3));
             }
-            assert_true(narrower > 0);
+            assert_true(narrower > 0 || bits == 8);
             nb_qlin_clear(&q);
         }
 }
