@@ -3,7 +3,7 @@
 # libraries when they are missing.
 set -eu
 cd "$(dirname "$0")/.."
-libs="libc6-dev:arm64 libjansson-dev:arm64 libpcre2-dev:arm64 libutf8proc-dev:arm64 libzip-dev:arm64 libcmocka-dev:arm64"
+libs="libc6-dev:arm64 libjansson-dev:arm64 libpcre2-dev:arm64 libutf8proc-dev:arm64 libzip-dev:arm64 libmicrohttpd-dev:arm64 libcmocka-dev:arm64"
 if ! command -v aarch64-linux-gnu-gcc >/dev/null || ! command -v qemu-aarch64 >/dev/null || [ ! -e /usr/lib/aarch64-linux-gnu/pkgconfig/cmocka.pc ]; then
     echo "Installing from Debian's packages: gcc-aarch64-linux-gnu (cross compiler), qemu-user (emulator), $libs" >&2
     sudo=

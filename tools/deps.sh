@@ -13,12 +13,14 @@ libpcre2-dev|regular expressions of tokenizers|pkg-config --exists libpcre2-8
 libutf8proc-dev|Unicode normalization|pkg-config --exists libutf8proc
 libopenblas-dev|matrix products of the quantizers|pkg-config --exists openblas
 libzip-dev|PyTorch archives|pkg-config --exists libzip
+libmicrohttpd-dev|HTTP server|pkg-config --exists libmicrohttpd
 "
 [ "$what" = check ] && list="$list
 libcmocka-dev|unit tests|pkg-config --exists cmocka
 clang|second compiler|command -v clang-14
 clang-format-14|layout of the source|command -v clang-format-14
 git|clean-tree test|command -v git
+curl|talks to the server|command -v curl
 "
 [ "$what" = check ] && [ "${FUZZ:-0}" != 0 ] && list="$list
 libclang-rt-14-dev|fuzzing and sanitizers of clang|ls /usr/lib/llvm-14/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a

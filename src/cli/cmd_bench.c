@@ -4,7 +4,7 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
-#include "cli/cli.h"
+#include "cli/cmd_bench_serve.h"
 #include "job/load.h"
 #include "job/speed.h"
 #include "job/streams.h"
@@ -113,7 +113,7 @@ extern const nb_cmd nb_cmd_bench;
 const nb_cmd nb_cmd_bench = {
     .name = "bench",
     .usage = "bench MODEL [options]",
-    .brief = "decode and prefill speed, with the read bandwidth of the same run",
+    .brief = "decode and prefill speed beside the read bandwidth; `bench serve` loads a server",
     .help = "Weights sit in private memory. Figures are medians of interleaved rounds; on a shared machine compare ratios only.\n\n"
             "With --streams the engine serves that many requests at a time, first with an empty prefix cache, then again with the\n"
             "common prefix cached; \"engine\" is what it costs beside the model.\n\n"
@@ -147,7 +147,11 @@ static nb_status run_bench(nb_cli *cli, int argc, char **argv, nb_err *err)
     const char *args[1];
     size_t n;
     bool help;
-    nb_status rc = nb_cli_parse(cli, &nb_cmd_bench, opts, NB_LEN(opts), argc, argv, args, NB_LEN(args), &n, &help, err);
+    nb_status rc;
+
+    if (argc && strcmp(argv[0], "serve") == 0)
+        return nb_bench_serve(cli, argc - 1, argv + 1, err);
+    rc = nb_cli_parse(cli, &nb_cmd_bench, opts, NB_LEN(opts), argc, argv, args, NB_LEN(args), &n, &help, err);
 
     if (help)
         return NB_OK;

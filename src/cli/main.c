@@ -9,17 +9,17 @@
 #include "cli/progress.h"
 
 extern const nb_cmd nb_cmd_inspect, nb_cmd_check, nb_cmd_convert, nb_cmd_quantize, nb_cmd_eval, nb_cmd_run, nb_cmd_bench, nb_cmd_tokenize,
-    nb_cmd_template, nb_cmd_diff, nb_cmd_explain, nb_cmd_formats, nb_cmd_plan, nb_cmd_doctor;
+    nb_cmd_template, nb_cmd_diff, nb_cmd_explain, nb_cmd_formats, nb_cmd_plan, nb_cmd_doctor, nb_cmd_serve;
 
 static const nb_cmd *const commands[] = {
-    &nb_cmd_inspect,  &nb_cmd_check,    &nb_cmd_convert, &nb_cmd_quantize, &nb_cmd_eval,    &nb_cmd_run,  &nb_cmd_bench,
-    &nb_cmd_tokenize, &nb_cmd_template, &nb_cmd_diff,    &nb_cmd_explain,  &nb_cmd_formats, &nb_cmd_plan, &nb_cmd_doctor,
+    &nb_cmd_inspect, &nb_cmd_check,  &nb_cmd_convert,  &nb_cmd_quantize, &nb_cmd_eval, &nb_cmd_run,     &nb_cmd_serve,   &nb_cmd_bench,
+    &nb_cmd_plan,    &nb_cmd_doctor, &nb_cmd_tokenize, &nb_cmd_template, &nb_cmd_diff, &nb_cmd_explain, &nb_cmd_formats,
 };
 
 static void print_help(FILE *to)
 {
     fprintf(to,
-            "nibble %s - open, check, convert, quantize, measure and run 4-bit Hugging Face checkpoints\n\n"
+            "nibble %s - open, check, convert, quantize, measure, run and serve 4-bit Hugging Face checkpoints\n\n"
             "usage: nibble VERB MODEL [options]\n\n",
             NB_VERSION);
     for (size_t i = 0; i < NB_LEN(commands); i++)

@@ -108,9 +108,9 @@ nb_status nb_model_fit(const nb_config *cfg, const nb_plan *plan, const nb_scan 
         page += nb_plan_has_kv(plan, l) && d.kv_from == l ? (cfg->mla.on ? 1 : 2) * d.kv_heads * nb_kv_head_bytes(d.kv_dim, kv) : 0;
         page += nb_plan_has_op(plan, l, NB_OP_INDEX) ? NB_PAGE * cfg->index_dim * (kv == NB_DT_F32 ? 4 : 2) : 0;
     }
-    for (size_t l = 0; l < cfg->n_layers && rc == NB_OK; l++)
+    for (size_t l = 0; s && l < cfg->n_layers && rc == NB_OK; l++)
         rc = layer_bytes(plan, scan, s, l, &out->weights, err);
-    if (rc == NB_OK)
+    if (s && rc == NB_OK)
         rc = top_bytes(cfg, plan, scan, s, &out->weights, err);
     if (rc == NB_OK && !nb_mul_u64(pages, page, &out->kv))
         rc = nb_fail(err, NB_EARG, "exec.size", "", "a cache of %zu tokens is too large", tokens);

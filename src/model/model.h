@@ -48,7 +48,7 @@ nb_status nb_model_set_vec(nb_model *m, size_t layer, nb_vec vec, const float *w
 const float *nb_model_vec(const nb_model *m, size_t layer, nb_vec vec, size_t *n);
 
 /* Memory estimate before allocating (fit.c): packed weights, KV bytes for `tokens` cached tokens, bytes of state per sequence
- * (recurrent and convolution layers), scratch for `m` tokens. */
+ * (recurrent and convolution layers), scratch for `m` tokens. Without a store (and scan) the weights are left out. */
 typedef struct nb_fit {
     uint64_t weights, kv, scratch, state;
 } nb_fit;

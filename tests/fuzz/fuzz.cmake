@@ -42,3 +42,5 @@ nb_fuzz(regex 20000 LIBS nb_text SEEDS tests/data/fuzz/small.regex)
 nb_fuzz(ebnf 10000 LIBS nb_text SEEDS tests/data/fuzz/small.gbnf tests/data/fuzz/small.lark)
 nb_fuzz(reply 3000 LIBS nb_text SEEDS tests/data/fuzz/hermes.reply tests/data/fuzz/xml.reply tests/data/fuzz/mistral.reply
   tests/data/fuzz/deepseek.reply tests/data/fuzz/pythonic.reply tests/data/fuzz/channels.reply tests/data/fuzz/glm.reply)
+nb_fuzz(ask 20000 LIBS nb_serve SEEDS tests/data/fuzz/small.ask)
+nb_fuzz(head 40000 LIBS nb_serve SEEDS tests/data/fuzz/small.head)

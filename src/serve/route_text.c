@@ -1,0 +1,302 @@
+/* route_text.c - endpoints that make or take text: completions, chat, tokens, templates. */
+#include <stdio.h>
+#include <string.h>
+
+#include "serve/items.h"
+#include "serve/native.h"
+#include "serve/server_priv.h"
+
+/* ---- generation ---- */
+
+static void generate(nb_server *s, nb_http_req *r, bool chat)
+{
+    const nb_call *call = nb_http_data(r);
+    nb_refusal f = { 0 };
+    nb_ask ask;
+    nb_gen *g;
+    size_t n;
+    const char *body = nb_http_body(r, &n);
+
+    if (!nb_ask_parse(&ask, chat, body, n, &s->rules, &f) || !nb_model_known(s, ask.model, &f)) {
+        nb_metrics_rejected(s->metrics, f.code);
+        nb_answer_refusal(r, &f);
+        nb_ask_clear(&ask);
+        return;
+    }
+    if (ask.n_ignored)
+        nb_metrics_ignored_fields(s->metrics, ask.n_ignored);
+    g = nb_gen_open(r, &ask, &s->texts);
+    if (!g) {
+        nb_http_error(r, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
+        return;
+    }
+    snprintf(g->id, sizeof g->id, "%s-%s", chat ? "chatcmpl" : "cmpl", call->id);
+    g->key = call->key;
+    nb_worker_submit(s->worker, g);
+}
+
+/* A body that says the same as a chat or a completion: `asked` (freed here; NULL: refused) in its terms. NULL: answered. */
+static nb_gen *translated(nb_server *s, nb_http_req *r, bool chat, nb_json *asked, const char *prefix, nb_refusal *f)
+{
+    const nb_call *call = nb_http_data(r);
+    char *text = asked ? nb_json_dump(asked, 0, true) : NULL;
+    nb_ask ask = { 0 };
+    nb_gen *g = NULL;
+
+    if (text && nb_ask_parse(&ask, chat, text, strlen(text), &s->rules, f) && nb_model_known(s, ask.model, f))
+        g = nb_gen_open(r, &ask, &s->texts);
+    nb_json_free(asked);
+    nb_free(text);
+    if (g) {
+        snprintf(g->id, sizeof g->id, "%s%s", prefix, call->id);
+        g->key = call->key;
+        return g;
+    }
+    if (!f->status)
+        nb_refuse(f, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
+    nb_metrics_rejected(s->metrics, f->code);
+    nb_answer_refusal(r, f);
+    nb_ask_clear(&ask);
+    return NULL;
+}
+
+void nb_route_responses(nb_server *s, nb_http_req *r)
+{
+    nb_refusal f = { 0 };
+    nb_json *body = NULL;
+    nb_gen *g;
+    size_t n;
+    const char *raw = nb_http_body(r, &n);
+
+    g = translated(s, r, true, nb_body_parse(raw, n, &body, &f) ? nb_items_to_chat(body, &f) : NULL, "resp_", &f);
+    if (!g) {
+        nb_json_free(body);
+        return;
+    }
+    g->style = NB_GEN_ITEMS;
+    g->original = body;
+    nb_worker_submit(s->worker, g);
+}
+
+void nb_route_generate(nb_server *s, nb_http_req *r)
+{
+    nb_refusal f = { 0 };
+    nb_json *body = NULL;
+    nb_gen *g;
+    size_t n;
+    bool list = false;
+    const char *raw = nb_http_body(r, &n);
+
+    g = translated(s, r, false, nb_body_parse(raw, n, &body, &f) ? nb_native_to_completion(body, &list, &f) : NULL, "", &f);
+    nb_json_free(body);
+    if (!g)
+        return;
+    g->style = list ? NB_GEN_NATIVE_LIST : NB_GEN_NATIVE;
+    nb_worker_submit(s->worker, g);
+}
+
+/* One token through the engine: 200 when it comes. */
+void nb_route_health_generate(nb_server *s, nb_http_req *r)
+{
+    nb_refusal f = { 0 };
+    nb_json *asked = nb_json_new_obj(), *ids = nb_json_new_arr();
+    const bool ok =
+        nb_json_push(ids, nb_json_new_int(0)) && nb_json_set(asked, "prompt", ids) && nb_json_set(asked, "max_tokens", nb_json_new_int(1));
+    nb_gen *g;
+
+    if (!ok) {
+        nb_json_free(asked);
+        asked = NULL;
+    }
+    g = translated(s, r, false, asked, "health-", &f);
+    if (g)
+        nb_worker_submit(s->worker, g);
+}
+
+void nb_route_chat(nb_server *s, nb_http_req *r)
+{
+    generate(s, r, true);
+}
+
+void nb_route_completions(nb_server *s, nb_http_req *r)
+{
+    generate(s, r, false);
+}
+
+/* ---- tokens ---- */
+
+static bool flag(const nb_json *o, const char *name, bool dflt, nb_refusal *f)
+{
+    const nb_json *v = nb_member(o, name);
+
+    if (v && nb_json_typeof(v) != NB_JBOOL) {
+        nb_refuse(f, 400, "invalid_type", name, "%s must be true or false.", name);
+        return dflt;
+    }
+    return nb_json_bool(v, dflt);
+}
+
+/* Messages of a body to the prompt's text. */
+static bool render(const nb_server *s, const nb_json *o, nb_buf *out, nb_refusal *f)
+{
+    nb_err err = { 0 };
+
+    if (nb_json_typeof(nb_member(o, "messages")) != NB_JARR || nb_json_len(nb_member(o, "messages")) == 0)
+        return nb_refuse(f, 400, "missing_required_parameter", "messages", "messages must be a list with at least one message.");
+    if (!s->texts.chat)
+        return nb_refuse(f, 400, "unsupported_parameter", "messages", "This model has no chat template.");
+    if (nb_chat_render(s->texts.chat, o, true, NULL, out, &err) != NB_OK)
+        return nb_refuse_err(f, 400, err.code == NB_ELIMIT ? "template_limit" : "template_error", "messages", &err);
+    return true;
+}
+
+/* The ids of a body with prompt (or llama.cpp's content), or messages. */
+static bool body_ids(const nb_server *s, const nb_json *o, nb_ids *ids, nb_refusal *f)
+{
+    const nb_json *text = nb_member(o, "prompt") ? nb_member(o, "prompt") : nb_member(o, "content");
+    const bool chat = nb_member(o, "messages") != NULL;
+    const bool special = flag(o, "add_special_tokens", !chat, f);
+    nb_err err = { 0 };
+    nb_buf prompt = { 0 };
+    bool ok = true;
+
+    if (chat)
+        ok = render(s, o, &prompt, f);
+    else if (nb_json_typeof(text) != NB_JSTR)
+        ok = nb_refuse(f, 400, text ? "invalid_type" : "missing_required_parameter", "prompt", "prompt must be a string.");
+    else
+        nb_buf_put(&prompt, nb_json_str(text, ""), nb_json_str_len(text));
+    if (ok && !f->status && nb_tokenizer_encode(s->m.tok, prompt.p ? prompt.p : "", prompt.n, special, true, ids, &err) != NB_OK)
+        ok = nb_refuse_err(f, 400, "invalid_value", "prompt", &err);
+    nb_buf_clear(&prompt);
+    return ok && !f->status;
+}
+
+static nb_json *token_strings(const nb_server *s, const nb_ids *ids)
+{
+    nb_json *list = nb_json_new_arr();
+    bool ok = list != NULL;
+
+    for (size_t i = 0; ok && i < ids->n; i++) {
+        size_t n = 0;
+        const char *piece = nb_tokenizer_piece(s->m.tok, ids->p[i], &n);
+
+        ok = nb_json_push(list, nb_json_new_strn(piece ? piece : "", n));
+    }
+    if (ok)
+        return list;
+    nb_json_free(list);
+    return NULL;
+}
+
+static void tokenize(void *user, nb_http_req *r)
+{
+    const nb_server *s = user;
+    nb_refusal f = { 0 };
+    nb_json *o = NULL, *out, *list;
+    nb_ids ids = { 0 };
+    size_t n;
+    const char *body = nb_http_body(r, &n);
+    bool ok;
+
+    if (!nb_body_parse(body, n, &o, &f) || !nb_model_known(s, nb_json_str(nb_json_get(o, "model"), ""), &f) || !body_ids(s, o, &ids, &f)) {
+        nb_answer_refusal(r, &f);
+    } else {
+        out = nb_json_new_obj();
+        list = nb_json_new_arr();
+        ok = list != NULL;
+        for (size_t i = 0; ok && i < ids.n; i++)
+            ok = nb_json_push(list, nb_json_new_int(ids.p[i]));
+        ok = nb_json_set(out, "count", nb_json_new_int((int64_t)ids.n)) &&
+             nb_json_set(out, "max_model_len", nb_json_new_int((int64_t)s->texts.context)) && nb_json_set(out, "tokens", list) && ok;
+        if (ok && flag(o, "return_token_strs", false, &f))
+            ok = nb_json_set(out, "token_strs", token_strings(s, &ids));
+        if (!ok) {
+            nb_json_free(out);
+            out = NULL;
+        }
+        nb_answer_json(r, 200, out);
+    }
+    nb_ids_clear(&ids);
+    nb_json_free(o);
+}
+
+void nb_route_tokenize(nb_server *s, nb_http_req *r)
+{
+    nb_worker_job(s->worker, tokenize, s, r);
+}
+
+static void detokenize(void *user, nb_http_req *r)
+{
+    const nb_server *s = user;
+    nb_refusal f = { 0 };
+    nb_json *o = NULL, *out;
+    const nb_json *list;
+    nb_ids ids = { 0 };
+    nb_err err = { 0 };
+    nb_buf text = { 0 };
+    size_t n;
+    const char *body = nb_http_body(r, &n);
+
+    if (nb_body_parse(body, n, &o, &f) && nb_model_known(s, nb_json_str(nb_json_get(o, "model"), ""), &f)) {
+        list = nb_member(o, "tokens");
+        if (nb_json_typeof(list) != NB_JARR)
+            nb_refuse(&f, 400, list ? "invalid_type" : "missing_required_parameter", "tokens", "tokens must be a list of token ids.");
+        for (size_t i = 0; !f.status && i < nb_json_len(list); i++) {
+            const int64_t id = nb_json_int(nb_json_at(list, i), -1);
+
+            if (id < 0 || id >= (int64_t)s->m.vocab)
+                nb_refuse(&f, 400, "invalid_value", "tokens", "tokens[%zu] is not a token id below %zu.", i, s->m.vocab);
+            else if (nb_ids_push(&ids, (int32_t)id, &err) != NB_OK)
+                nb_refuse_err(&f, 503, "out_of_memory", NULL, &err);
+        }
+        if (!f.status && nb_tokenizer_decode(s->m.tok, ids.p, ids.n, flag(o, "skip_special_tokens", false, &f), &text, &err) != NB_OK)
+            nb_refuse_err(&f, 400, "invalid_value", "tokens", &err);
+    }
+    if (f.status) {
+        nb_answer_refusal(r, &f);
+    } else {
+        out = nb_json_new_obj();
+        if (!nb_json_set(out, "prompt", nb_json_new_strn(text.p ? text.p : "", text.n))) {
+            nb_json_free(out);
+            out = NULL;
+        }
+        nb_answer_json(r, 200, out);
+    }
+    nb_ids_clear(&ids);
+    nb_buf_clear(&text);
+    nb_json_free(o);
+}
+
+void nb_route_detokenize(nb_server *s, nb_http_req *r)
+{
+    nb_worker_job(s->worker, detokenize, s, r);
+}
+
+static void apply_template(void *user, nb_http_req *r)
+{
+    const nb_server *s = user;
+    nb_refusal f = { 0 };
+    nb_json *o = NULL, *out;
+    nb_buf text = { 0 };
+    size_t n;
+    const char *body = nb_http_body(r, &n);
+
+    if (!nb_body_parse(body, n, &o, &f) || !render(s, o, &text, &f)) {
+        nb_answer_refusal(r, &f);
+    } else {
+        out = nb_json_new_obj();
+        if (!nb_json_set(out, "prompt", nb_json_new_strn(text.p ? text.p : "", text.n))) {
+            nb_json_free(out);
+            out = NULL;
+        }
+        nb_answer_json(r, 200, out);
+    }
+    nb_buf_clear(&text);
+    nb_json_free(o);
+}
+
+void nb_route_template(nb_server *s, nb_http_req *r)
+{
+    nb_worker_job(s->worker, apply_template, s, r);
+}

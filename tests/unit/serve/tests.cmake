@@ -1,0 +1,3 @@
+nb_test(serve test_head.c)
+nb_test(serve test_ask.c)
+nb_test(serve test_http.c THREADS)
