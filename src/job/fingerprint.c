@@ -1,7 +1,6 @@
-/* fingerprint.c - see convert_priv.h. Four lanes of multiply and fold; a sum over rows makes the order of stripes immaterial. */
+/* fingerprint.c - see convert_priv.h. A sum over rows or pieces makes the order of stripes immaterial. */
 #include <string.h>
 
-#include "base/bits.h"
 #include "job/convert_priv.h"
 
 #define MUL UINT64_C(0x9e3779b97f4a7c15)
@@ -12,18 +11,25 @@ static inline uint64_t fold(uint64_t h, uint64_t w)
     return h ^ h >> 29;
 }
 
+/* Per lane the sum of its words and the sum of these sums, which weighs a word by its place: additions only, so that reading back
+ * costs what reading costs. */
 static uint64_t hash(const void *bytes, size_t n, uint64_t seed)
 {
+    enum { LANES = 4 };
     const unsigned char *p = bytes;
-    uint64_t h[4] = { seed, seed + 1, seed + 2, seed + 3 }, all = n;
+    uint64_t sum[LANES] = { 0 }, placed[LANES] = { 0 }, w[LANES], all = fold(seed, n);
 
-    for (; n >= 32; n -= 32, p += 32)
-        for (int i = 0; i < 4; i++)
-            h[i] = fold(h[i], nb_le64(p + 8 * i));
+    for (; n >= sizeof w; n -= sizeof w, p += sizeof w) {
+        memcpy(w, p, sizeof w);
+        for (int i = 0; i < LANES; i++) {
+            sum[i] += w[i];
+            placed[i] += sum[i];
+        }
+    }
     for (; n > 0; n--, p++)
-        h[0] = fold(h[0], *p);
-    for (int i = 0; i < 4; i++)
-        all = fold(all, h[i]);
+        all = fold(all, *p);
+    for (int i = 0; i < LANES; i++)
+        all = fold(fold(all, sum[i]), placed[i]);
     return all;
 }
 

@@ -177,15 +177,27 @@ static size_t n_pieces(const nb_relay *j, size_t p)
     return (size_t)((j->now->bytes[p] + PIECE - 1) / PIECE);
 }
 
-/* Pieces of the packed parts, one part after the other. Codes that are moved as words are made here. */
+/* Give back the pages of the linear before: a task among the others, since it takes as long as some of them. */
+static void drop_past(const nb_relay *j)
+{
+    for (size_t p = 0; p < NB_MAX_PARTS && j->past; p++)
+        if (j->past->parts[p])
+            nb_store_drop(j->in.store, j->past->parts[p]);
+}
+
+/* Pieces of the packed parts, one part after the other, behind task 0. Codes that are moved as words are made here. */
 static void write_pieces(void *ctx, size_t begin, size_t end, int thread)
 {
     nb_relay *j = ctx;
 
     for (size_t c = begin; c < end; c++) {
         const nb_relay_item *it = j->now;
-        size_t p = 0, at = c;
+        size_t p = 0, at = c - 1;
         nb_err e = { 0 };
+        if (c == 0) {
+            drop_past(j);
+            continue;
+        }
         while (at >= n_pieces(j, p))
             at -= n_pieces(j, p++);
         if (p == 0 && it->words) {
@@ -225,13 +237,11 @@ static nb_status write_linear(nb_relay *j, nb_relay_item *it)
         size_t n = 0;
         for (size_t p = 0; p < NB_MAX_PARTS; p++)
             n += n_pieces(j, p);
-        nb_parallel_for(j->o->pool, n, 1, write_pieces, j);
+        nb_parallel_for(j->o->pool, n + 1, 1, write_pieces, j);
         rc = j->err_at == SIZE_MAX ? NB_OK : j->err->code;
     }
     memcpy(j->part, all, sizeof all);
-    for (size_t p = 0; p < NB_MAX_PARTS; p++)
-        if (lin->parts[p])
-            nb_store_drop(j->in.store, lin->parts[p]);
+    j->past = lin;
     nb_err_at(j->err, NULL, lin->prefix);
     j->sum->n_rounded += j->n_rounded;
     j->sum->max_rel = fmax(j->sum->max_rel, j->max_rel);
@@ -305,36 +315,37 @@ static nb_status each(nb_relay *j, const char *what, nb_status (*fn)(nb_relay *j
 
 /* ---- reading back ---------------------------------------------------------------------------------------------- */
 
-/* The same sums over what was written. `back` stands in j->now for the source while this runs. */
-static void check_stripes(void *ctx, size_t begin, size_t end, int thread)
+static void check_stripe(nb_relay *j, size_t c)
+{
+    const nb_linear *lin = j->now->lin;
+    const size_t n0 = c * nb_relay_rows(lin);
+    nb_qlin q = { 0 };
+    nb_err e = { 0 };
+    nb_status rc = nb_relay_stripe(&q, lin, n0, !j->now->words, &e);
+
+    if (rc == NB_OK)
+        rc = lin->format->unpack(lin, n0, &q, &e);
+    if (rc == NB_OK)
+        add_print(j, nb_print_rows(&q, n0));
+    nb_qlin_clear(&q);
+    if (rc != NB_OK)
+        job_fail(j, &e, c);
+}
+
+/* The same sums over what was written: task 0 as above, tiles if there are any, stripes. */
+static void check_linear(void *ctx, size_t begin, size_t end, int thread)
 {
     nb_relay *j = ctx;
     const nb_linear *lin = j->now->lin;
-
-    (void)thread;
-    for (size_t c = begin; c < end; c++) {
-        const size_t n0 = c * nb_relay_rows(lin);
-        nb_qlin q = { 0 };
-        nb_err e = { 0 };
-        uint64_t print = 0;
-        nb_status rc = nb_relay_stripe(&q, lin, n0, !j->now->words, &e);
-        if (rc == NB_OK)
-            rc = lin->format->unpack(lin, n0, &q, &e);
-        if (rc == NB_OK)
-            print = nb_print_rows(&q, n0);
-        nb_qlin_clear(&q);
-        if (rc != NB_OK)
-            job_fail(j, &e, c);
-        add_print(j, print);
-    }
-}
-
-static void check_tiles(void *ctx, size_t begin, size_t end, int thread)
-{
-    nb_relay *j = ctx;
+    const size_t tiles = j->now->words ? nb_relay_tiles(j, lin) : 0;
 
     for (size_t c = begin; c < end; c++)
-        add_print(j, nb_relay_tile(j, j->now->lin, c, thread, NULL, NULL));
+        if (c == 0)
+            drop_past(j);
+        else if (c <= tiles)
+            add_print(j, nb_relay_tile(j, lin, c - 1, thread, NULL, NULL));
+        else
+            check_stripe(j, c - 1 - tiles);
 }
 
 static void check_pieces(void *ctx, size_t begin, size_t end, int thread)
@@ -372,12 +383,8 @@ static nb_status check_item(nb_relay *j, nb_relay_item *it)
         back.words = it->words;
         if (it->words && !nb_relay_words(j, back.lin))
             return differs(j, was->prefix, "the linear that was written has another layout");
-        if (it->words)
-            nb_parallel_for(j->o->pool, nb_relay_tiles(j, back.lin), 1, check_tiles, j);
-        nb_parallel_for(j->o->pool, n_stripes(back.lin), 1, check_stripes, j);
-        for (size_t p = 0; p < NB_MAX_PARTS; p++)
-            if (back.lin->parts[p])
-                nb_store_drop(j->in.store, back.lin->parts[p]);
+        nb_parallel_for(j->o->pool, 1 + (it->words ? nb_relay_tiles(j, back.lin) : 0) + n_stripes(back.lin), 1, check_linear, j);
+        j->past = back.lin;
     } else {
         const nb_tensor *was = it->plain;
         back.plain = nb_store_find(j->in.store, was->name);

@@ -11,9 +11,14 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* Ends the threads that OpenBLAS starts when it is loaded; not every build of it has the function. */
+extern int blas_thread_shutdown_(void) __attribute__((weak));
+
 static void one_thread(void)
 {
     openblas_set_num_threads(1); /* the pool is the only place where work is split */
+    if (blas_thread_shutdown_)
+        blas_thread_shutdown_();
 }
 
 static void gemm(enum CBLAS_TRANSPOSE ta, enum CBLAS_TRANSPOSE tb, size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b,
@@ -21,6 +26,11 @@ static void gemm(enum CBLAS_TRANSPOSE ta, enum CBLAS_TRANSPOSE tb, size_t m, siz
 {
     pthread_once(&once, one_thread);
     cblas_sgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, 1.0f, a, (blasint)lda, b, (blasint)ldb, 0.0f, c, (blasint)ldc);
+}
+
+void nb_linalg_quiet(void)
+{
+    pthread_once(&once, one_thread);
 }
 
 void nb_gemm_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
@@ -64,6 +74,10 @@ void nb_dgemm_sub_nt(size_t m, size_t n, size_t k, const double *a, size_t lda, 
 }
 
 #else
+
+void nb_linalg_quiet(void)
+{
+}
 
 /* One row of c: the inner loop runs over outputs, so that it vectorises without reordering a sum. */
 static void row_nn(size_t n, size_t k, const float *a, size_t stride_a, const float *b, size_t ldb, float *c)

@@ -10,6 +10,10 @@
 #include "base/err.h"
 #include "base/pool.h"
 
+/* OpenBLAS starts a thread per core when it is loaded, and each spins for some 50 ms before it sleeps. A program may call this first
+ * to be rid of them; the products call it as well. */
+void nb_linalg_quiet(void);
+
 /* c[m][n] = a[m][k] b[k][n]; ld* are row lengths in floats. */
 void nb_gemm_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
 /* c[m][n] = a[m][k] b[n][k]ᵀ */
