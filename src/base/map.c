@@ -342,6 +342,21 @@ static int write_full(int fd, uint64_t off, const char *p, size_t n)
     return 0;
 }
 
+nb_status nb_out_reserve(nb_out *o, uint64_t n, nb_err *err)
+{
+    if (n == 0)
+        return NB_OK;
+    if (n > INT64_MAX)
+        return nb_write_failed(err, EFBIG, o->path, "reserving room");
+    while (fallocate(o->fd, 0, 0, (off_t)n) != 0) {
+        if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)
+            return nb_write_failed(err, errno, o->path, "reserving room");
+        if (errno != EINTR)
+            break;
+    }
+    return NB_OK;
+}
+
 nb_status nb_out_pwrite(nb_out *o, uint64_t off, const void *p, size_t n, nb_err *err)
 {
     bool send;

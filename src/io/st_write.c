@@ -228,6 +228,8 @@ static nb_status open_file(st_sink *s, out_file *f, nb_err *err)
         rc = s->resume ? nb_out_reopen(&f->out, path, err) : nb_out_open(&f->out, path, s->dir ? false : s->force, err);
     nb_free(path);
     if (rc == NB_OK)
+        rc = nb_out_reserve(f->out, f->header_bytes + f->left, err); /* nothing is written yet */
+    if (rc == NB_OK)
         rc = nb_out_pwrite(f->out, 0, f->header, f->header_bytes, err);
     if (!s->resume) { /* else it is compared in the end */
         nb_free(f->header);

@@ -159,6 +159,38 @@ static void drops(void **state)
     nb_free(text);
 }
 
+/* Room taken beforehand changes nothing about what is written; more room than a file may have is told at once. */
+static void reserved(void **state)
+{
+    const char *dir = *state;
+    struct rlimit was, small = { .rlim_cur = 1 << 20 };
+    char p[300];
+    nb_out *o;
+    nb_map m;
+    nb_err e = { 0 };
+
+    assert_int_equal(nb_out_open(&o, at(p, dir, "room"), true, &e), NB_OK);
+    assert_int_equal(nb_out_reserve(o, 10, &e), NB_OK);
+    assert_int_equal(nb_out_pwrite(o, 5, "56789", 5, &e), NB_OK);
+    assert_int_equal(nb_out_pwrite(o, 0, "01234", 5, &e), NB_OK);
+    assert_int_equal(nb_out_commit(o, &e), NB_OK);
+    assert_int_equal(nb_map_open(&m, p, &e), NB_OK);
+    assert_int_equal(m.size, 10);
+    assert_memory_equal(m.base, "0123456789", 10);
+    nb_map_close(&m);
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    small.rlim_max = was.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_int_equal(nb_out_open(&o, p, true, &e), NB_OK);
+    assert_int_equal(nb_out_reserve(o, 2 << 20, &e), NB_EWRITE);
+    assert_string_equal(e.cls, "out.no_space");
+    nb_out_abort(o);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    signal(SIGXFSZ, SIG_DFL);
+}
+
 static void changed_while_mapped(void **state)
 {
     const char *dir = *state;
@@ -345,6 +377,7 @@ int main(void)
         cmocka_unit_test(read_error),
         cmocka_unit_test_setup_teardown(drops, tmp_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(changed_while_mapped, tmp_setup, tmp_teardown),
+        cmocka_unit_test_setup_teardown(reserved, tmp_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(sparse, tmp_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(few_descriptors, tmp_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(out_rows, tmp_setup, tmp_teardown),
