@@ -102,8 +102,8 @@ static nb_json *row_json(const nb_quantize_row *r)
         nb_json_set(j, "ratio", r->ratio < 0 ? nb_json_new_null() : nb_json_new_real(r->ratio)) &&
         nb_json_set(j, "damp", r->damp < 0 ? nb_json_new_null() : nb_json_new_real(r->damp)) &&
         nb_json_set(j, "samples", nb_json_new_int((int64_t)r->tokens)) && nb_json_set(j, "expert", nb_json_new_bool(r->expert)) &&
-        nb_json_set(j, "note", nb_json_new_str(r->note)) && nb_json_set(j, "seconds", nb_json_new_real(r->seconds)) &&
-        nb_json_set(j, "resumed", nb_json_new_bool(r->resumed)))
+        nb_json_set(j, "zero_groups", nb_json_new_int((int64_t)r->zeros)) && nb_json_set(j, "note", nb_json_new_str(r->note)) &&
+        nb_json_set(j, "seconds", nb_json_new_real(r->seconds)) && nb_json_set(j, "resumed", nb_json_new_bool(r->resumed)))
         return j;
     nb_json_free(j);
     return NULL;
@@ -112,7 +112,7 @@ static nb_json *row_json(const nb_quantize_row *r)
 void nb_qview_row(void *user, const nb_quantize_row *r)
 {
     nb_qview *v = user;
-    char how[32] = "ratio    -", size[32];
+    char how[32] = "ratio    -", size[32], zeros[48] = "";
     nb_json *j;
 
     if (v->page)
@@ -122,9 +122,11 @@ void nb_qview_row(void *user, const nb_quantize_row *r)
     else if (r->ratio >= 0)
         snprintf(how, sizeof how, "ratio %.2f", r->ratio);
     snprintf(size, sizeof size, "%zux%zu", r->n, r->k);
+    if (r->zeros)
+        snprintf(zeros, sizeof zeros, "  %zu groups are zero", r->zeros);
     if (!r->resumed && (!v->cli->tty_err || v->cli->verbose || *r->note)) /* on a terminal the bar tells */
-        nb_cli_note(v->cli, "%4zu/%-4zu %-36s %11s  error %.3e -> %.3e  %s  %6.2f s%s%s", r->done, r->total, r->name, size, r->before,
-                    r->after, how, r->seconds, *r->note ? "  " : "", r->note);
+        nb_cli_note(v->cli, "%4zu/%-4zu %-36s %11s  error %.3e -> %.3e  %s  %6.2f s%s%s%s", r->done, r->total, r->name, size, r->before,
+                    r->after, how, r->seconds, zeros, *r->note ? "  " : "", r->note);
     v->failed = !nb_coverage_add(&v->cover, r) || v->failed;
     if (!v->rows && !v->log)
         return;

@@ -17,8 +17,8 @@ nb_status nb_qresume_row(nb_qjob *j, const nb_quantize_row *r, nb_err *err)
                     nb_json_set(o, "k", nb_json_new_int((int64_t)r->k)) && nb_json_set(o, "before", nb_json_new_real(r->before)) &&
                     nb_json_set(o, "after", nb_json_new_real(r->after)) && nb_json_set(o, "ratio", nb_json_new_real(r->ratio)) &&
                     nb_json_set(o, "damp", nb_json_new_real(r->damp)) && nb_json_set(o, "tokens", nb_json_new_int((int64_t)r->tokens)) &&
-                    nb_json_set(o, "expert", nb_json_new_bool(r->expert)) && nb_json_set(o, "note", nb_json_new_str(r->note)) &&
-                    nb_json_set(o, "seconds", nb_json_new_real(r->seconds));
+                    nb_json_set(o, "expert", nb_json_new_bool(r->expert)) && nb_json_set(o, "zeros", nb_json_new_int((int64_t)r->zeros)) &&
+                    nb_json_set(o, "note", nb_json_new_str(r->note)) && nb_json_set(o, "seconds", nb_json_new_real(r->seconds));
 
     if (!j->rows)
         j->rows = nb_json_new_arr();
@@ -40,6 +40,7 @@ static void tell_again(nb_qjob *j, const nb_json *rows)
                               .ratio = nb_json_num(nb_json_get(o, "ratio"), -1),
                               .damp = nb_json_num(nb_json_get(o, "damp"), -1),
                               .tokens = (size_t)nb_json_int(nb_json_get(o, "tokens"), 0),
+                              .zeros = (size_t)nb_json_int(nb_json_get(o, "zeros"), 0),
                               .expert = nb_json_bool(nb_json_get(o, "expert"), false),
                               .note = nb_json_str(nb_json_get(o, "note"), ""),
                               .seconds = nb_json_num(nb_json_get(o, "seconds"), 0),

@@ -229,6 +229,60 @@ void nb_qjob_tell(nb_qjob *j, nb_quantize_row *r)
         j->o->on_row(j->o->user, r);
 }
 
+/* Groups whose codes are all the zero point: pruned weights, or ones too small for any scale. */
+static size_t zero_groups(const nb_qlin *q)
+{
+    size_t n = 0;
+
+    for (size_t r = 0; !q->g_idx && r < q->n; r++)
+        for (size_t g = 0; g < q->n_groups; g++) {
+            const size_t end = (g + 1) * q->g < q->k ? (g + 1) * q->g : q->k;
+            const uint8_t z = q->zeros[r * q->n_groups + g];
+            size_t i = g * q->g;
+            while (i < end && q->codes[r * q->k + i] == z)
+                i++;
+            n += i == end;
+        }
+    return n;
+}
+
+/* A group of nothing but zeros stays one: solvers that pass errors on, or refine codes, put small values there. The weights of the
+ * original come into the block's buffer, then what the block runs with from here on. */
+static nb_status keep_zeros(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_err *err)
+{
+    nb_block *b = j->method->block ? j->method->block(j) : NULL;
+    bool *any = b ? nb_alloc_array(q->n_groups, sizeof *any) : NULL;
+    size_t changed = 0;
+    nb_status rc;
+
+    if (!b)
+        return NB_OK;
+    rc = any ? nb_block_read(b, m->mod, b->tmp, err) : nb_enomem(err, "a linear");
+    for (size_t r = 0; rc == NB_OK && r < q->n; r++) {
+        const float *w = b->tmp + r * q->k;
+        uint8_t *c = q->codes + r * q->k;
+        const uint8_t *z = q->zeros + r * q->n_groups;
+        bool whole = true;
+
+        memset(any, 0, q->n_groups * sizeof *any);
+        for (size_t i = 0; i < q->k; i++)
+            any[q->g_idx ? q->g_idx[i] : i / q->g] |= w[i] != 0.0f;
+        for (size_t g = 0; g < q->n_groups; g++)
+            whole = whole && any[g];
+        for (size_t i = 0; !whole && i < q->k; i++) {
+            const size_t g = q->g_idx ? q->g_idx[i] : i / q->g;
+            changed += !any[g] && c[i] != z[g];
+            c[i] = any[g] ? c[i] : z[g];
+        }
+    }
+    if (rc == NB_OK && changed) {
+        nb_qlin_dequant(q, b->tmp);
+        rc = nb_model_set_linear(b->model, m->layer, m->mod, b->tmp, err);
+    }
+    nb_free(any);
+    return rc;
+}
+
 static nb_status quantize_linear(nb_qjob *j, const nb_qmod *m, nb_err *err)
 {
     const double t0 = nb_now();
@@ -243,9 +297,12 @@ static nb_status quantize_linear(nb_qjob *j, const nb_qmod *m, nb_err *err)
     if (rc == NB_OK)
         rc = j->method->solve(j, m, &q, &row, err);
     if (rc == NB_OK)
+        rc = keep_zeros(j, m, &q, err);
+    if (rc == NB_OK)
         rc = nb_qout_linear(j->out, m, &q, err);
     row.seconds += nb_now() - t0 + j->shared;
     row.name = m->at.name;
+    row.zeros = rc == NB_OK ? zero_groups(&q) : 0;
     row.expert = nb_mod_expert(m->mod) < j->cfg.moe.n_experts;
     if (rc == NB_OK)
         rc = nb_qresume_row(j, &row, err);
@@ -267,6 +324,8 @@ static nb_status quantize_layer(nb_qjob *j, size_t layer, nb_err *err)
         rc = j->mods.mods[i].quantized ? quantize_linear(j, &j->mods.mods[i], err) : nb_qout_keep(j->out, &j->mods.mods[i], err);
     if (rc == NB_OK && j->method->end)
         rc = j->method->end(j, err);
+    for (size_t i = j->mods.first[layer]; i < j->mods.first[layer + 1]; i++) /* pages of weights that are done with */
+        nb_store_drop(j->src.store, j->mods.mods[i].at.w);
     return rc == NB_OK ? nb_qresume_layer(j, layer, err) : rc;
 }
 

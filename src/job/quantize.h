@@ -84,6 +84,7 @@ typedef struct nb_quantize_row {
     const nb_awq_best *search; /* of that group, or NULL; valid during the call              */
     const char *note;          /* why a group fell back, or ""                                  */
     double seconds;
+    size_t zeros; /* groups that decode to nothing but zeros */
     bool resumed; /* an earlier process did it: told again, so that the list is whole */
 } nb_quantize_row;
 

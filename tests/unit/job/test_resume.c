@@ -160,6 +160,8 @@ static nb_quantize_opts options(nb_quant_method m)
                                .format = "awq-gemm",
                                .calib = ids,
                                .clip = 4,
+                               .gptaq = 0.5,
+                               .refine = 2,
                                .order = NB_GPTQ_GAR };
 }
 
@@ -269,7 +271,7 @@ static bool killed_at(const char *out, const nb_quantize_opts *o, long n)
 
 static void killed(void **state)
 {
-    const nb_quant_method methods[] = { NB_QUANT_AWQ, NB_QUANT_GPTQ, NB_QUANT_RTN };
+    const nb_quant_method methods[] = { NB_QUANT_AWQ, NB_QUANT_GPTQ, NB_QUANT_AWQ_GPTQ, NB_QUANT_RTN };
     size_t resumed = 0;
 
     (void)state;
