@@ -26,10 +26,9 @@
 #endif
 #endif
 
-enum { D = 128, ROWS = 1024, LEN = 64, VOCAB = 96 }; /* 32 MB of activations a copy */
+enum { D = 128, ROWS = 512, LEN = 64, VOCAB = 96 }; /* 16 MB of activations a copy */
 
-static char scratch[] = "/tmp/nibble-qmem-XXXXXX";
-static char model[64], ids[64];
+static char scratch[32], model[64], ids[64];
 
 static void put(nb_sink *s, bool write, const char *name, nb_dtype t, uint64_t n, uint64_t k)
 {
@@ -66,6 +65,7 @@ static int make(void **state)
     FILE *f;
 
     (void)state;
+    snprintf(scratch, sizeof scratch, "%s/nibble-qmem-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     if (!mkdtemp(scratch))
         return -1;
     snprintf(model, sizeof model, "%s/model.safetensors", scratch);
@@ -181,7 +181,7 @@ static void caps(void **state)
                least);
         if (got > least * 1000000)
             fail_msg("MM-01 DU-22 %s: %llu bytes resident under a cap of %llu MB", rows[i].label, (unsigned long long)got, least);
-        assert_true(free_peak > got + (16u << 20)); /* the cap did something */
+        assert_true(free_peak > got + (8u << 20)); /* the cap did something */
         snprintf(cmd, sizeof cmd, "diff -r '%s' '%s'", a, b);
         assert_int_equal(system(cmd), 0); /* MM: the same bytes */
     }
