@@ -178,8 +178,16 @@ static nb_status measure(session *s, nb_err *err)
 
     if (s->set.n_win)
         rc = nb_eval_run(s->model, a->n_models, s->ref.model, a->ref_logits ? &s->topk : NULL, &s->o, &s->eval, err);
-    for (size_t i = 0; rc == NB_OK && a->layers && i < a->n_models; i++)
-        rc = nb_eval_layers(s->model[i], s->ref.model, &s->o, 0, &s->layers[i], err);
+    for (size_t i = 0; rc == NB_OK && a->layers && i < a->n_models; i++) {
+        nb_err why = { 0 };
+        rc = nb_eval_layers(s->model[i], s->ref.model, &s->o, 0, &s->layers[i], &why);
+        if (rc == NB_EUNSUPPORTED) { /* models whose layers cannot be run apart: the rest of the answer stands */
+            nb_cli_note(s->cli, "%s: no errors of layers: %s", a->models[i], why.what);
+            rc = NB_OK;
+        } else if (rc != NB_OK && err) {
+            *err = why;
+        }
+    }
     return rc == NB_OK && a->choices ? run_choices(s, err) : rc;
 }
 

@@ -114,6 +114,8 @@ void nb_eval_print(const nb_eval_all *a)
         }
     }
     for (size_t i = 0; a->layers && i < a->n_models; i++) {
+        if (a->layers[i].n == 0)
+            continue;
         printf("\n  %s\n", show(a->models[i], esc));
         print_layers(&a->layers[i]);
     }

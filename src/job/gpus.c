@@ -10,7 +10,7 @@
 /* The rows; the caller frees *root. */
 static nb_status open_table(nb_json **root, const nb_json **rows, nb_err *err)
 {
-    const nb_status rc = nb_json_parse((const char *)nb_data_gpus, nb_data_gpus_size, "gpus", 0, root, err);
+    const nb_status rc = nb_json_parse((const char *)nb_data_gpus, nb_data_gpus_size, "plan", 0, root, err);
 
     *rows = rc == NB_OK ? nb_json_get(*root, "gpus") : NULL;
     return rc;

@@ -33,10 +33,10 @@ def show(name, windows):
 
 raw = ids_of(open(DIR + "/eval.txt").read())
 full = bos + raw
-show("windows-256", [(bos + raw[i : i + 255], 1) for i in range(0, 8 * 255, 255)])
-show("gptq-256", [(full[i : i + 256], 1) for i in range(0, 8 * 256, 256)])
-show("llama.cpp-256", [(bos + full[i + 1 : i + 256], 129) for i in range(0, 8 * 256, 256)])
-show("strided-128-64", [(full[i : i + 128], 64 if i else 1) for i in range(0, 16 * 64, 64)])
+show("windows-256", [(bos + raw[i : i + 255], 1) for i in range(0, 3 * 255, 255)])
+show("gptq-256", [(full[i : i + 256], 1) for i in range(0, 3 * 256, 256)])
+show("llama.cpp-256", [(bos + full[i + 1 : i + 256], 129) for i in range(0, 3 * 256, 256)])
+show("strided-128-64", [(full[i : i + 128], 64 if i else 1) for i in range(0, 8 * 64, 64)])
 
 docs = [json.loads(line)["text"] for line in open("tests/data/eval/docs.jsonl")]
 windows = []
