@@ -117,6 +117,8 @@ nb_status nb_engine_open_exec(nb_exec *x, size_t vocab, const nb_engine_opts *o,
         rc = alloc_step(e, err);
     if (rc == NB_OK)
         rc = nb_states_open(e, err);
+    if (rc == NB_OK)
+        rc = nb_near_open(e, err);
     if (rc != NB_OK) {
         nb_engine_close(e);
         return rc;
@@ -146,6 +148,10 @@ nb_status nb_engine_open(nb_model *m, const nb_engine_opts *opts, nb_engine **ou
     xo.max_m = o.max_batched;
     xo.n_pages = o.n_pages;
     xo.n_states = o.max_seqs;
+    o.window = nb_exec_window(c);
+    o.n_near = o.window ? nb_near_pages(o.window, o.max_seqs, o.max_batched) : 0;
+    o.n_near = o.n_near < o.n_pages ? o.n_near : 0; /* else nothing is gained */
+    xo.n_near = o.n_near;
     o.config = c;
     rc = nb_exec_cpu_open(m, &xo, &x, err);
     return rc == NB_OK ? nb_engine_open_exec(x, c->vocab, &o, out, err) : rc;
@@ -185,6 +191,7 @@ void nb_engine_close(nb_engine *e)
     nb_free(e->ev);
     nb_free(e->tenants);
     nb_states_close(e);
+    nb_near_close(e);
     nb_kv_clear(&e->kv);
     nb_exec_close(e->exec);
     nb_wipe(e->o.secret, sizeof e->o.secret);
@@ -482,6 +489,8 @@ static nb_status verify(nb_engine *e, nb_err *err)
         }
     }
     rc = nb_kv_check(&e->kv, e->refs, err);
+    if (rc == NB_OK)
+        rc = nb_near_check(e, e->refs, err);
     if (rc == NB_OK && reserved != e->kv.n_reserved)
         rc = nb_fail(err, NB_EINTERNAL, "kv.invariant", "KV-18", "%zu blocks are promised, %zu are counted", reserved, e->kv.n_reserved);
     return rc;
@@ -530,12 +539,13 @@ nb_status nb_engine_warm(nb_engine *e, nb_err *err)
 {
     const size_t rows = NB_PAGE < e->o.context ? NB_PAGE : 1;
     const uint32_t page = e->kv.block[0].next;
-    const nb_seq_view view = { .pages = &page, .n_pages = 1 };
+    const uint32_t near_page = e->o.n_near ? (uint32_t)(e->o.n_near - 1) : 0;
+    const nb_seq_view view = { .pages = &page, .n_pages = 1, .near = e->near ? &near_page : NULL };
     const size_t sizes[2] = { rows, 1 };
 
     if (e->first || page == 0)
         return NB_OK;
-    nb_kv_unpublish(&e->kv, page);
+    nb_kv_reset(&e->kv);             /* the rows go anywhere */
     for (size_t k = 0; k < 4; k++) { /* each size once to touch the memory, once to be measured */
         const size_t m = sizes[k % 2];
         const nb_batch b = { .m = m, .token = e->token, .pos = e->pos, .seq = e->owner, .want = e->want, .seqs = &view, .n_seqs = 1 };

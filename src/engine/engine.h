@@ -117,7 +117,10 @@ typedef struct nb_engine_opts {
     size_t chunk;       /* longest slice of one prompt in a step, 0: what the step has room for */
     double step_ms;     /* aim for a step while sequences decode, 0: no limit */
     size_t n_pages;     /* blocks of the pool, block 0 included, which holds nothing; 0: max_seqs contexts */
-    nb_dtype kv_dtype;  /* F16, F32, I8 (8 bits with a scale per token and head); NONE: F16 */
+    size_t n_near,
+        window;        /* nb_engine_open_exec: pages of layers with a sliding window, as the executor has them, and its tokens; 0: none of
+                            * their own. nb_engine_open chooses */
+    nb_dtype kv_dtype; /* F16, F32, I8 (8 bits with a scale per token and head); NONE: F16 */
     bool exact_fp32;
     size_t n_states; /* saved states of recurrent layers for the prefix cache, 0: two a sequence, within an eighth of memory */
     bool no_prefix_cache;
@@ -158,7 +161,8 @@ void nb_engine_stop(nb_engine *e, uint64_t id, size_t choice);
 nb_status nb_engine_step(nb_engine *e, const nb_event **ev, size_t *n, nb_err *err);
 /* Nothing to do: no request but held ones. */
 bool nb_engine_idle(const nb_engine *e);
-/* Run a few rows through the model so that the first request finds warm pages and rates [SCH-3]. Idle engine only. */
+/* Run a few rows through the model so that the first request finds warm pages and rates [SCH-3]. Idle engine only; drops
+ * what is cached. */
 nb_status nb_engine_warm(nb_engine *e, nb_err *err);
 
 /* Drop every cached block that nobody uses, mark the others unpublished [KV-10]. Returns how many were cached. */

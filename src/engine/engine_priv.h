@@ -19,6 +19,7 @@ typedef enum seq_state {
 
 typedef struct nb_req nb_req;
 typedef struct nb_states nb_states;
+typedef struct nb_near nb_near;
 
 /* One choice. Its blocks hold the K/V of ids [0, n_computed). */
 typedef struct nb_seq {
@@ -29,6 +30,8 @@ typedef struct nb_seq {
     size_t n_ids, n_computed;
     uint32_t *pages; /* [blocks of max_ids] */
     size_t n_pages;
+    uint32_t *near; /* [blocks of max_ids] pages of layers with a window, from block near_first on; NULL: the same as pages */
+    size_t near_first;
     nb_hash *hash; /* [blocks of max_ids] of full blocks; NULL: the request does not cache */
     size_t n_hash;
     size_t n_published, n_proven; /* blocks [0, n) of the table that were offered to the cache; whose logits were finite */
@@ -121,6 +124,7 @@ struct nb_engine {
     size_t n_threads;
     uint32_t *refs;    /* [n_pages], o.check */
     nb_states *states; /* NULL: the model keeps none */
+    nb_near *near;     /* NULL: layers with a window use the same pages as others */
 
     double rate[N_RATES]; /* seconds a row, by log2 of rows; 0: not measured */
     double service;       /* seconds from admission to the end, average */
@@ -156,6 +160,27 @@ void nb_prefix_merge(nb_engine *e, nb_seq *s);
 void nb_prefix_prove(nb_engine *e, nb_seq *s);
 /* The sequence ends without a proof: nothing it computed alone stays; poisoned: nothing at all (PC-06). */
 void nb_prefix_forget(nb_engine *e, nb_seq *s, bool poisoned);
+
+/* near.c. All do nothing when layers with a window have no pages of their own. */
+nb_status nb_near_open(nb_engine *e, nb_err *err);
+void nb_near_close(nb_engine *e);
+size_t nb_near_pages(size_t window, size_t max_seqs, size_t max_batched); /* how many are enough */
+/* Of n blocks that can be reused, those before which a whole window is still there. */
+size_t nb_near_usable(const nb_engine *e, const uint32_t *pages, size_t n);
+/* s runs from n_computed on, with the blocks it has; a choice takes over; s does not run any more (before it gives blocks back). */
+void nb_near_begin(nb_engine *e, nb_seq *s);
+void nb_near_fork(nb_engine *e, const nb_seq *from, nb_seq *to);
+void nb_near_end(nb_engine *e, nb_seq *s);
+/* Block b of s was just taken from the pool: empty, or a copy of another block. false: no page, nothing was changed. */
+bool nb_near_add(nb_engine *e, nb_seq *s, size_t b);
+bool nb_near_copy(nb_engine *e, nb_seq *s, size_t b, uint32_t from);
+/* s does not look at the block any more (it was replaced by a copy). */
+void nb_near_left(nb_engine *e, uint32_t block);
+/* n_computed grew: blocks out of the window are let go. */
+void nb_near_advance(nb_engine *e, nb_seq *s);
+/* Block b of s will be `other`, which has the same content, and not `own`. */
+void nb_near_merge(nb_engine *e, nb_seq *s, size_t b, uint32_t own, uint32_t other);
+nb_status nb_near_check(const nb_engine *e, uint32_t *count, nb_err *err); /* count: [n_pages] scratch */
 
 /* state.c. All do nothing when the model keeps no state. */
 nb_status nb_states_open(nb_engine *e, nb_err *err);

@@ -37,10 +37,16 @@ static size_t walk(nb_engine *e, nb_seq *s, size_t most, uint32_t *pages)
 
 size_t nb_prefix_find(nb_engine *e, nb_seq *s)
 {
+    size_t n, before;
+
     if (!caches(e, s) || (s->req->prompt_logprobs && s->req->n_told < s->req->n_prompt))
         return 0;
-    return nb_state_usable(e, s->pages,
-                           walk(e, s, (s->n_ids - 1) / NB_PAGE, s->pages)); /* the last token is computed: its logits are wanted */
+    n = walk(e, s, (s->n_ids - 1) / NB_PAGE, s->pages); /* the last token is computed: its logits are wanted */
+    do {                                                /* the longest that all kinds of layers have */
+        before = n;
+        n = nb_near_usable(e, s->pages, nb_state_usable(e, s->pages, n));
+    } while (n < before);
+    return n;
 }
 
 size_t nb_prefix_peek(nb_engine *e, nb_seq *s)
@@ -63,9 +69,15 @@ size_t nb_prefix_tail(nb_engine *e, nb_seq *s)
     nb_kv_ref(&e->kv, from); /* or it might be the one that is taken */
     page = e->kv.n_free > e->kv.n_reserved ? nb_kv_alloc(&e->kv) : 0;
     if (page) {
-        nb_exec_copy_page(e->exec, page, from);
-        s->pages[s->n_pages++] = page;
-        e->st.copies++;
+        s->pages[s->n_pages] = page;
+        if (nb_near_copy(e, s, s->n_pages, from)) {
+            nb_exec_copy_page(e->exec, page, from);
+            s->n_pages++;
+            e->st.copies++;
+        } else {
+            nb_kv_release(&e->kv, &page, 1);
+            page = 0;
+        }
     }
     nb_kv_release(&e->kv, &from, 1);
     return page ? shared : 0;
@@ -103,6 +115,7 @@ void nb_prefix_merge(nb_engine *e, nb_seq *s)
         if (first == own)
             continue;
         nb_kv_ref(&e->kv, first);
+        nb_near_merge(e, s, b, own, first);
         nb_kv_release(&e->kv, &own, 1);
         s->pages[b] = first;
         e->st.deduplicated++;

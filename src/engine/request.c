@@ -100,8 +100,9 @@ static nb_status make_seqs(const nb_engine *e, nb_req *r, const nb_request *q, n
         s->ids = nb_alloc_array(r->max_ids, sizeof *s->ids);
         s->pages = nb_alloc_array(blocks, sizeof *s->pages);
         s->hash = e->o.no_prefix_cache || r->no_cache ? NULL : nb_alloc_array(blocks, sizeof *s->hash);
+        s->near = e->near ? nb_alloc_array(blocks, sizeof *s->near) : NULL;
         s->times = (nb_times){ .arrival = r->arrival, .queued = r->queued };
-        if (!s->ids || !s->pages || (!s->hash && !e->o.no_prefix_cache && !r->no_cache))
+        if (!s->ids || !s->pages || (!s->near && e->near) || (!s->hash && !e->o.no_prefix_cache && !r->no_cache))
             return nb_enomem(err, "a request");
         memcpy(s->ids, q->ids, q->n_ids * sizeof *s->ids);
     }
@@ -184,6 +185,7 @@ void nb_req_free(nb_req *r)
     for (size_t c = 0; r->seq && c < r->n; c++) {
         nb_free(r->seq[c].ids);
         nb_free(r->seq[c].pages);
+        nb_free(r->seq[c].near);
         nb_free(r->seq[c].hash);
     }
     for (size_t i = 0; r->words && i < r->n_words; i++)

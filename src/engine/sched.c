@@ -67,6 +67,7 @@ static size_t pending(const nb_seq *s)
 void nb_sched_release(nb_engine *e, nb_seq *s)
 {
     nb_state_end(e, s);
+    nb_near_end(e, s);
     nb_kv_release(&e->kv, s->pages, s->n_pages);
     nb_engine_tenant(e, s->req->key)->blocks -= s->n_pages;
     nb_engine_tenant(e, s->req->key)->reserved -= s->reserved;
@@ -158,9 +159,16 @@ static bool own_block(nb_engine *e, nb_seq *s)
     if (!page)
         return false;
     old = s->pages[b];
+    s->pages[b] = page;
+    if (!nb_near_copy(e, s, b, old)) { /* cannot be: there are enough of them */
+        s->pages[b] = old;
+        nb_kv_release(&e->kv, &page, 1);
+        preempt(e, s);
+        return false;
+    }
+    nb_near_left(e, old);
     nb_exec_copy_page(e->exec, page, old);
     nb_kv_release(&e->kv, &old, 1);
-    s->pages[b] = page;
     e->st.copies++;
     return true;
 }
@@ -177,7 +185,13 @@ static bool grant(nb_engine *e, nb_seq *s, size_t n)
         const uint32_t page = take(e, s);
         if (!page)
             return false;
-        s->pages[s->n_pages++] = page;
+        s->pages[s->n_pages] = page;
+        if (!nb_near_add(e, s, s->n_pages)) {
+            nb_kv_release(&e->kv, &page, 1);
+            preempt(e, s);
+            return false;
+        }
+        s->n_pages++;
         t->blocks++;
     }
     if (s->grant == 0) {
@@ -290,6 +304,7 @@ static bool bring_in(nb_engine *e, nb_seq *s)
     while (s->n_proven < hits && e->kv.block[s->pages[s->n_proven]].proven)
         s->n_proven++;
     s->n_computed = hits * NB_PAGE;
+    nb_near_begin(e, s);
     s->n_computed += nb_prefix_tail(e, s);
     s->reserved = s->preempted >= 2 ? all - s->n_pages : 0;
     r->fork_reserve = forks;

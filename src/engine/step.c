@@ -16,7 +16,9 @@ static bool tells(const nb_seq *s, size_t pos)
 
 static void put_rows(nb_engine *e, nb_batch *b, nb_seq *s)
 {
-    e->views[b->n_seqs] = (nb_seq_view){ .pages = s->pages, .n_pages = s->n_pages, .total = s->req->max_ids, .state = s->slot };
+    e->views[b->n_seqs] = (nb_seq_view){
+        .near = e->near ? s->near : NULL, .pages = s->pages, .n_pages = s->n_pages, .total = s->req->max_ids, .state = s->slot
+    };
     e->members[b->n_seqs] = s;
     for (size_t i = 0; i < s->grant; i++, b->m++) {
         const size_t pos = s->n_computed + i;
@@ -164,6 +166,7 @@ static void fork_choices(nb_engine *e, nb_seq *s)
         o->state = SEQ_RUNNING;
         o->starved = false;
         nb_state_fork(e, s, o);
+        nb_near_fork(e, s, o);
         t->blocks += o->n_pages;
         t->reserved += o->reserved;
         t->running++;
@@ -290,6 +293,7 @@ static void account(nb_engine *e, const nb_batch *b, double seconds)
         s->grant = 0;
         nb_prefix_merge(e, s);
         nb_state_save(e, s);
+        nb_near_advance(e, s);
     }
 }
 

@@ -24,6 +24,24 @@ void nb_exec_fill_page(nb_exec *x, uint32_t page, uint8_t byte)
     x->ops->fill_page(x, page, byte);
 }
 
+void nb_exec_copy_near(nb_exec *x, uint32_t to, uint32_t from)
+{
+    x->ops->copy_near(x, to, from);
+}
+
+void nb_exec_fill_near(nb_exec *x, uint32_t page, uint8_t byte)
+{
+    x->ops->fill_near(x, page, byte);
+}
+
+size_t nb_exec_window(const nb_config *c)
+{
+    for (size_t l = 0; c->windowed && l < c->n_layers; l++)
+        if (c->windowed[l])
+            return c->sliding_window;
+    return 0;
+}
+
 void nb_exec_set_tap(nb_exec *x, nb_tap_fn *fn, void *user)
 {
     x->ops->set_tap(x, fn, user);

@@ -16,8 +16,9 @@
 typedef struct nb_seq_view {
     const uint32_t *pages; /* page numbers, enough for every position of the batch */
     size_t n_pages;
-    size_t total;   /* planned length, for rope kinds that depend on it (dynamic, longrope); 0: the last position of the batch + 1 */
-    uint32_t state; /* slot of the state pool, below nb_exec_opts.n_states; one sequence a slot */
+    const uint32_t *near; /* [n_pages] pages of layers with a sliding window (nb_exec_opts.n_near); out of it, any number will do */
+    size_t total;         /* planned length, for rope kinds that depend on it (dynamic, longrope); 0: the last position of the batch + 1 */
+    uint32_t state;       /* slot of the state pool, below nb_exec_opts.n_states; one sequence a slot */
 } nb_seq_view;
 
 /* m rows; rows of one sequence are contiguous and ascend by one in position. */
@@ -36,6 +37,7 @@ typedef struct nb_exec_opts {
     nb_pool *pool;
     size_t max_m; /* largest batch of one call; bigger batches are cut inside, same bits */
     size_t n_pages;
+    size_t n_near;     /* pages of layers with a sliding window, numbered apart; 0: they have n_pages, with the same numbers as others */
     size_t n_states;   /* sequences that may be alive at a time (models with recurrent or convolution layers only); 0: one */
     size_t kv_layers;  /* 0: all layers; 1: one layer's pages and state reused (calibration, layer by layer) */
     nb_dtype kv_dtype; /* F16, F32 or I8 (kern.h) */
@@ -48,6 +50,11 @@ uint64_t nb_exec_bytes(const nb_exec *x);
 /* The keys and values of one page, in all layers: copied from another page, or every byte set. Between steps only. */
 void nb_exec_copy_page(nb_exec *x, uint32_t to, uint32_t from);
 void nb_exec_fill_page(nb_exec *x, uint32_t page, uint8_t byte);
+/* The same for pages of layers with a window, where they are numbered apart. */
+void nb_exec_copy_near(nb_exec *x, uint32_t to, uint32_t from);
+void nb_exec_fill_near(nb_exec *x, uint32_t page, uint8_t byte);
+/* Tokens that layers with a sliding window look back; 0: no layer has one. */
+size_t nb_exec_window(const nb_config *c);
 
 /* ---- state of recurrent and convolution layers ----
  *
@@ -111,6 +118,8 @@ typedef struct nb_exec_ops {
     nb_status (*head)(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err);
     void (*copy_page)(nb_exec *x, uint32_t to, uint32_t from);
     void (*fill_page)(nb_exec *x, uint32_t page, uint8_t byte);
+    void (*copy_near)(nb_exec *x, uint32_t to, uint32_t from); /* these two only where opts.n_near is obeyed */
+    void (*fill_near)(nb_exec *x, uint32_t page, uint8_t byte);
     size_t (*state_bytes)(const nb_exec *x); /* the rest only where this is not NULL */
     unsigned char *(*state_at)(nb_exec *x, size_t slot);
 } nb_exec_ops;

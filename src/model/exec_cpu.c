@@ -54,6 +54,15 @@ static nb_status alloc_acts(nb_xcpu *x, nb_err *err)
     return x->act_buf && x->tail ? NB_OK : nb_enomem(err, "quantized activations");
 }
 
+static bool all_near(const nb_config *c, size_t l)
+{
+    bool yes = c->windowed && c->windowed[l];
+
+    for (size_t n = 0; c->dims && n < c->n_layers; n++)
+        yes = yes && (c->dims[n].kv_from != l || c->windowed[n]);
+    return yes;
+}
+
 /* Layer l on its own place: after what is there, or, layer by layer, on the first. */
 static bool place_kv(nb_xcpu *x, size_t l, bool again)
 {
@@ -70,7 +79,8 @@ static bool place_kv(nb_xcpu *x, size_t l, bool again)
         p->page += c->index_dim * NB_PAGE * (x->o.kv_dtype == NB_DT_F32 ? 4 : 2);
     }
     p->own = true;
-    if (!nb_mul_size(p->page, x->o.n_pages, &bytes))
+    p->near = x->o.n_near > 0 && all_near(c, l);
+    if (!nb_mul_size(p->page, p->near ? x->o.n_near : x->o.n_pages, &bytes))
         return false;
     p->base = again ? 0 : x->kv_bytes;
     if (!again)
@@ -228,22 +238,40 @@ static uint64_t cpu_bytes(const nb_exec *base)
            2 * ((x->half[0] + x->half[1]) * x->rope_cap + x->o.max_m * x->half[0]) * sizeof(float);
 }
 
+static void copy_pages(nb_xcpu *x, bool near, uint32_t to, uint32_t from)
+{
+    for (size_t l = 0; l < x->m->cfg.n_layers; l++) {
+        const nb_kv_place *p = &x->kv_of[l];
+        if (p->own && p->near == near && to != from)
+            memcpy(x->kv + p->base + to * p->page, x->kv + p->base + from * p->page, p->page);
+    }
+}
+
+static void fill_pages(nb_xcpu *x, bool near, uint32_t page, uint8_t byte)
+{
+    for (size_t l = 0; l < x->m->cfg.n_layers; l++)
+        if (x->kv_of[l].own && x->kv_of[l].near == near)
+            memset(x->kv + x->kv_of[l].base + page * x->kv_of[l].page, byte, x->kv_of[l].page);
+}
+
 static void cpu_copy_page(nb_exec *base, uint32_t to, uint32_t from)
 {
-    nb_xcpu *x = (nb_xcpu *)base;
-
-    for (size_t l = 0; l < x->m->cfg.n_layers; l++)
-        if (x->kv_of[l].own && to != from)
-            memcpy(x->kv + x->kv_of[l].base + to * x->kv_of[l].page, x->kv + x->kv_of[l].base + from * x->kv_of[l].page, x->kv_of[l].page);
+    copy_pages((nb_xcpu *)base, false, to, from);
 }
 
 static void cpu_fill_page(nb_exec *base, uint32_t page, uint8_t byte)
 {
-    nb_xcpu *x = (nb_xcpu *)base;
+    fill_pages((nb_xcpu *)base, false, page, byte);
+}
 
-    for (size_t l = 0; l < x->m->cfg.n_layers; l++)
-        if (x->kv_of[l].own)
-            memset(x->kv + x->kv_of[l].base + page * x->kv_of[l].page, byte, x->kv_of[l].page);
+static void cpu_copy_near(nb_exec *base, uint32_t to, uint32_t from)
+{
+    copy_pages((nb_xcpu *)base, true, to, from);
+}
+
+static void cpu_fill_near(nb_exec *base, uint32_t page, uint8_t byte)
+{
+    fill_pages((nb_xcpu *)base, true, page, byte);
 }
 
 static void cpu_set_tap(nb_exec *base, nb_tap_fn *fn, void *user)
@@ -268,7 +296,7 @@ static nb_status check_row(const nb_xcpu *x, const nb_batch *b, size_t i, nb_err
     if (b->seq[i] >= b->n_seqs)
         return nb_fail(err, NB_EARG, "exec.batch", "", "row %zu names sequence %u of %zu", i, (unsigned)b->seq[i], b->n_seqs);
     s = &b->seqs[b->seq[i]];
-    if (page >= s->n_pages || s->pages[page] >= x->o.n_pages)
+    if (page >= s->n_pages || s->pages[page] >= x->o.n_pages || (x->o.n_near && (!s->near || s->near[page] >= x->o.n_near)))
         return nb_fail(err, NB_EARG, "exec.batch", "", "position %u of row %zu has no page", (unsigned)b->pos[i], i);
     if (i > 0 && b->seq[i] == b->seq[i - 1] && b->pos[i] != b->pos[i - 1] + 1)
         return nb_fail(err, NB_EARG, "exec.batch", "", "row %zu has position %u after %u", i, (unsigned)b->pos[i], (unsigned)b->pos[i - 1]);
@@ -663,6 +691,8 @@ static const nb_exec_ops cpu_ops = {
     .head = cpu_head,
     .copy_page = cpu_copy_page,
     .fill_page = cpu_fill_page,
+    .copy_near = cpu_copy_near,
+    .fill_near = cpu_fill_near,
     .state_bytes = nb_xcpu_state_bytes,
     .state_at = nb_xcpu_state_at,
 };

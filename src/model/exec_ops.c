@@ -199,7 +199,7 @@ nb_attn nb_xcpu_attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, siz
     t.chunk = t.window ? c->chunk : 0;
     t.sinks = x->m->layers[layer].vec[NB_VEC_SINKS];
     t.sinks = t.sinks ? t.sinks + head * r : NULL;
-    t.pages = b->seq->pages;
+    t.pages = x->kv_of[layer].near ? b->seq->near : b->seq->pages;
     t.v = nb_xcpu_kv(x, layer, head) + x->kv_of[layer].v_off;
     t.k = c->mla.on ? NULL : t.v - x->kv_of[layer].v_off;
     t.page_stride = x->kv_of[layer].page;

@@ -202,7 +202,8 @@ void nb_xcpu_put_kv(nb_xcpu *x, const nb_item *it, size_t r)
     const nb_heads p = nb_plan_att(&x->m->plan, it->l);
     const nb_batch *b = x->b;
     const size_t pos = b->pos[x->row0 + r];
-    const size_t page = b->seqs[b->seq[x->row0 + r]].pages[pos / NB_PAGE];
+    const nb_seq_view *s = &b->seqs[b->seq[x->row0 + r]];
+    const size_t page = (x->kv_of[it->l].near ? s->near : s->pages)[pos / NB_PAGE];
     const float *in = at(x, x->m->plan.att_in, r);
 
     for (size_t h = 0; h < d.kv_heads; h++) {

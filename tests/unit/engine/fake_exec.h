@@ -19,6 +19,8 @@ typedef struct fake {
     int32_t poison;                      /* a sequence that holds this id gives NaN; -1: none */
     double clock, cost;                  /* seconds, moved by cost a row and run */
     int32_t *cell;                       /* [n_pages][NB_PAGE] */
+    size_t n_near, window;               /* tokens are kept a second time in pages of a window: those that a row may look at */
+    int32_t *near;                       /* [n_near][NB_PAGE] */
     bool stateful;                       /* keeps a state too: the hash of the tokens so far */
     struct fake_state {
         uint32_t tokens;
@@ -41,6 +43,7 @@ static inline void fake_logits(uint64_t h, float *out)
 static void fake_close(nb_exec *x)
 {
     nb_free(((fake *)x)->cell);
+    nb_free(((fake *)x)->near);
     nb_free(x);
 }
 
@@ -62,6 +65,10 @@ static nb_status fake_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *
         assert_true(b->pos[i] / NB_PAGE < s->n_pages);
         assert_true(s->pages[b->pos[i] / NB_PAGE] > 0 && s->pages[b->pos[i] / NB_PAGE] < f->n_pages);
         f->cell[s->pages[b->pos[i] / NB_PAGE] * NB_PAGE + b->pos[i] % NB_PAGE] = b->token[i];
+        if (f->n_near) {
+            assert_true(s->near[b->pos[i] / NB_PAGE] > 0 && s->near[b->pos[i] / NB_PAGE] < f->n_near);
+            f->near[s->near[b->pos[i] / NB_PAGE] * NB_PAGE + b->pos[i] % NB_PAGE] = b->token[i];
+        }
     }
     for (size_t i = 0; f->stateful && i < b->m; i++) {
         struct fake_state *s = &f->state[b->seqs[b->seq[i]].state];
@@ -77,6 +84,8 @@ static nb_status fake_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *
         const nb_seq_view *s = &b->seqs[b->seq[i]];
         uint64_t h = 1;
         bool bad = false;
+        for (size_t p = b->pos[i] + 1 > f->window ? b->pos[i] + 1 - f->window : 0; f->n_near && p <= b->pos[i]; p++)
+            assert_int_equal(f->near[s->near[p / NB_PAGE] * NB_PAGE + p % NB_PAGE], f->cell[s->pages[p / NB_PAGE] * NB_PAGE + p % NB_PAGE]);
         if (!b->want[i])
             continue;
         for (size_t p = 0; p <= b->pos[i]; p++) {
@@ -110,6 +119,21 @@ static void fake_fill_page(nb_exec *x, uint32_t page, uint8_t byte)
     memset(f->cell + page * NB_PAGE, byte, NB_PAGE * sizeof *f->cell);
 }
 
+static void fake_copy_near(nb_exec *x, uint32_t to, uint32_t from)
+{
+    fake *f = (fake *)x;
+
+    assert_true(to > 0 && to < f->n_near && from > 0 && from < f->n_near && to != from);
+    memcpy(f->near + to * NB_PAGE, f->near + from * NB_PAGE, NB_PAGE * sizeof *f->near);
+}
+
+static void fake_fill_near(nb_exec *x, uint32_t page, uint8_t byte)
+{
+    fake *f = (fake *)x;
+
+    memset(f->near + page * NB_PAGE, byte, NB_PAGE * sizeof *f->near);
+}
+
 static size_t fake_state_bytes(const nb_exec *x)
 {
     return ((const fake *)x)->stateful ? sizeof(struct fake_state) : 0;
@@ -130,6 +154,8 @@ static const nb_exec_ops fake_ops = { .close = fake_close,
                                       .run = fake_run,
                                       .copy_page = fake_copy_page,
                                       .fill_page = fake_fill_page,
+                                      .copy_near = fake_copy_near,
+                                      .fill_near = fake_fill_near,
                                       .state_bytes = fake_state_bytes,
                                       .state_at = fake_state_at };
 
@@ -159,6 +185,9 @@ static nb_engine *fake_engine(nb_engine_opts o, fake **out)
 
     assert_non_null(f);
     f->stateful = o.n_states > 0;
+    f->n_near = o.n_near;
+    f->window = o.window;
+    f->near = o.n_near ? nb_calloc(o.n_near * NB_PAGE, sizeof *f->near) : NULL;
     o.check = true;
     o.now = fake_now;
     o.now_user = f;

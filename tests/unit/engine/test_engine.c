@@ -195,13 +195,17 @@ static void test_random_histories(void **state)
         { .max_seqs = 6, .max_batched = 96, .n_pages = 12, .context = CONTEXT, .max_per_key = 2 },
         { .max_seqs = 8, .max_batched = 64, .n_pages = 16, .context = CONTEXT, .n_states = 3 },
         { .max_seqs = 4, .max_batched = 512, .n_pages = 60, .context = CONTEXT, .n_states = 40 },
+        { .max_seqs = 8, .max_batched = 64, .n_pages = 40, .context = CONTEXT, .n_near = 99, .window = 40 },
+        { .max_seqs = 2, .max_batched = 512, .n_pages = 60, .context = CONTEXT, .n_near = 41, .window = 33 },
+        { .max_seqs = 4, .max_batched = 64, .n_pages = 9, .context = CONTEXT, .n_near = 52, .window = 1 },
+        { .max_seqs = 3, .max_batched = 50, .chunk = 5, .n_pages = 60, .context = CONTEXT, .n_near = 45, .window = 65, .n_states = 20 },
         { .max_seqs = 3, .max_batched = 64, .chunk = 9, .n_pages = 60, .context = CONTEXT, .n_states = 8, .no_prefix_cache = true },
     };
     nb_engine_stats sum = { 0 };
-    uint64_t state_hits = 0;
+    uint64_t state_hits = 0, near_hits = 0;
 
     (void)state;
-    for (uint64_t i = 0; i < 30 * NB_LEN(rows); i++) {
+    for (uint64_t i = 0; i < 25 * NB_LEN(rows); i++) {
         const nb_engine_stats st = one_history(i, &rows[i % NB_LEN(rows)]);
         sum.preemptions += st.preemptions;
         sum.hit_tokens += st.hit_tokens;
@@ -209,11 +213,12 @@ static void test_random_histories(void **state)
         sum.copies += st.copies;
         sum.deduplicated += st.deduplicated;
         sum.states_saved += st.states_saved;
+        near_hits += rows[i % NB_LEN(rows)].n_near ? st.hit_tokens : 0;
         state_hits += rows[i % NB_LEN(rows)].n_states ? st.hit_tokens : 0;
     }
     /* the histories went through everything they are for */
     assert_true(sum.preemptions > 100 && sum.hit_tokens > 1000 && sum.evictions > 100 && sum.copies > 100);
-    assert_true(sum.states_saved > 300 && state_hits > 1000);
+    assert_true(sum.states_saved > 300 && state_hits > 1000 && near_hits > 1000);
     print_message("%d preemptions, %d hit tokens, %d evictions, %d copies, %d merged\n", (int)sum.preemptions, (int)sum.hit_tokens,
                   (int)sum.evictions, (int)sum.copies, (int)sum.deduplicated);
 }

@@ -49,6 +49,16 @@ static void spy_fill(nb_exec *b, uint32_t page, uint8_t byte)
     nb_exec_fill_page(((spy *)b)->x, page, byte);
 }
 
+static void spy_copy_near(nb_exec *b, uint32_t to, uint32_t from)
+{
+    nb_exec_copy_near(((spy *)b)->x, to, from);
+}
+
+static void spy_fill_near(nb_exec *b, uint32_t page, uint8_t byte)
+{
+    nb_exec_fill_near(((spy *)b)->x, page, byte);
+}
+
 static size_t spy_state_bytes(const nb_exec *b)
 {
     return nb_exec_state_bytes(((const spy *)b)->x);
@@ -102,6 +112,8 @@ static const nb_exec_ops spy_ops = { .close = spy_close,
                                      .run = spy_run,
                                      .copy_page = spy_copy,
                                      .fill_page = spy_fill,
+                                     .copy_near = spy_copy_near,
+                                     .fill_near = spy_fill_near,
                                      .state_bytes = spy_state_bytes,
                                      .state_at = spy_state_at };
 
@@ -114,22 +126,26 @@ typedef struct variant {
     int threads;
     bool no_cache, twice;
     size_t n;
+    bool apart; /* layers with a window have pages of their own */
 } variant;
 
 static const variant variants[] = {
-    { "alone, no cache", 1, 0, 40, 512, 0, true, false, 1 },
-    { "together", N_ASK, 0, 60, 512, 0, true, false, 1 },
-    { "together, slices of 1", N_ASK, 1, 60, 64, 0, true, false, 1 },
-    { "slices of 31", 3, 31, 60, 96, 0, true, false, 1 },
-    { "slices of 32", 3, 32, 60, 96, 0, true, false, 1 },
-    { "cache, one after another", 1, 0, 40, 512, 0, false, true, 1 },
-    { "cache, together", N_ASK, 0, 60, 128, 0, false, true, 1 },
-    { "cache, slices of 7", 4, 7, 60, 64, 0, false, true, 1 },
-    { "blocks taken back", N_ASK, 0, 9, 128, 0, false, true, 1 },
-    { "blocks taken back, no cache", N_ASK, 0, 9, 128, 0, true, false, 1 },
-    { "choices, blocks taken back", 3, 0, 9, 128, 0, false, true, 3 },
-    { "3 threads", N_ASK, 0, 30, 128, 3, false, true, 1 },
-    { "16 threads", 4, 0, 30, 128, 16, false, false, 1 },
+    { "alone, no cache", 1, 0, 40, 512, 0, true, false, 1, false },
+    { "together", N_ASK, 0, 60, 512, 0, true, false, 1, false },
+    { "together, slices of 1", N_ASK, 1, 60, 64, 0, true, false, 1, false },
+    { "slices of 31", 3, 31, 60, 96, 0, true, false, 1, false },
+    { "slices of 32", 3, 32, 60, 96, 0, true, false, 1, false },
+    { "cache, one after another", 1, 0, 40, 512, 0, false, true, 1, false },
+    { "cache, together", N_ASK, 0, 60, 128, 0, false, true, 1, false },
+    { "cache, slices of 7", 4, 7, 60, 64, 0, false, true, 1, false },
+    { "blocks taken back", N_ASK, 0, 9, 128, 0, false, true, 1, false },
+    { "blocks taken back, no cache", N_ASK, 0, 9, 128, 0, true, false, 1, false },
+    { "choices, blocks taken back", 3, 0, 9, 128, 0, false, true, 3, false },
+    { "windows apart", N_ASK, 0, 30, 128, 0, false, true, 1, true },
+    { "windows apart, blocks taken back", N_ASK, 0, 9, 128, 0, false, true, 3, true },
+    { "windows apart, slices of 7", 4, 7, 60, 64, 0, false, true, 1, true },
+    { "3 threads", N_ASK, 0, 30, 128, 3, false, true, 1, false },
+    { "16 threads", 4, 0, 30, 128, 16, false, false, 1, false },
 };
 
 /* Request i: prompts share the beginning, up to different places; every other answer is drawn. */
@@ -147,7 +163,11 @@ static void make_request(nb_request *r, int32_t *ids, size_t i, size_t vocab)
 
 static nb_engine *open_variant(fixture *f, spy *s, const variant *v, nb_dtype kv, nb_pool *pool)
 {
-    const nb_exec_opts xo = { .pool = pool, .max_m = v->max_batched, .n_pages = v->n_pages, .n_states = 8, .kv_dtype = kv };
+    const size_t window = nb_exec_window(nb_model_config(f->model));
+    const size_t n_near = v->apart && window ? 2 * 8 * ((window + NB_PAGE - 1) / NB_PAGE + 4) + v->max_batched / NB_PAGE + 1 : 0;
+    const nb_exec_opts xo = {
+        .n_near = n_near, .pool = pool, .max_m = v->max_batched, .n_pages = v->n_pages, .n_states = 8, .kv_dtype = kv
+    };
     const nb_engine_opts o = { .pool = pool,
                                .context = CONTEXT,
                                .max_seqs = 8,
@@ -157,6 +177,8 @@ static nb_engine *open_variant(fixture *f, spy *s, const variant *v, nb_dtype kv
                                .kv_dtype = kv,
                                .no_prefix_cache = v->no_cache,
                                .config = nb_model_config(f->model),
+                               .n_near = n_near,
+                               .window = n_near ? window : 0,
                                .check = true };
     nb_engine *e;
     nb_err err = { 0 };
