@@ -138,6 +138,10 @@ typedef struct nb_engine_opts {
     void *now_user;
 } nb_engine_opts;
 
+/* Before opening: blocks of the pool, block 0 included, that `bytes` of keys and values hold with these options, and the bytes of
+ * o->n_pages. Layers with a sliding window count as pages of their windows where that is less. */
+size_t nb_engine_pages_in(const nb_model *m, const nb_engine_opts *o, uint64_t bytes);
+uint64_t nb_engine_cache_bytes(const nb_model *m, const nb_engine_opts *o);
 nb_status nb_engine_open(nb_model *m, const nb_engine_opts *o, nb_engine **out, nb_err *err);
 /* The same over any executor with n_pages pages and room for max_batched rows; the engine owns x from here on, also on
  * failure. o->context and o->n_pages must be set. */

@@ -42,6 +42,15 @@ size_t nb_exec_window(const nb_config *c)
     return 0;
 }
 
+bool nb_exec_is_near(const nb_config *c, size_t layer)
+{
+    bool yes = c->windowed && c->windowed[layer];
+
+    for (size_t l = 0; c->dims && l < c->n_layers; l++)
+        yes = yes && (c->dims[l].kv_from != layer || c->windowed[l]);
+    return yes;
+}
+
 void nb_exec_set_tap(nb_exec *x, nb_tap_fn *fn, void *user)
 {
     x->ops->set_tap(x, fn, user);

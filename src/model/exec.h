@@ -55,6 +55,8 @@ void nb_exec_copy_near(nb_exec *x, uint32_t to, uint32_t from);
 void nb_exec_fill_near(nb_exec *x, uint32_t page, uint8_t byte);
 /* Tokens that layers with a sliding window look back; 0: no layer has one. */
 size_t nb_exec_window(const nb_config *c);
+/* Are a layer's keys in those pages? It and all layers that read them have a window. */
+bool nb_exec_is_near(const nb_config *c, size_t layer);
 
 /* ---- state of recurrent and convolution layers ----
  *

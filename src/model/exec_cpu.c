@@ -54,15 +54,6 @@ static nb_status alloc_acts(nb_xcpu *x, nb_err *err)
     return x->act_buf && x->tail ? NB_OK : nb_enomem(err, "quantized activations");
 }
 
-static bool all_near(const nb_config *c, size_t l)
-{
-    bool yes = c->windowed && c->windowed[l];
-
-    for (size_t n = 0; c->dims && n < c->n_layers; n++)
-        yes = yes && (c->dims[n].kv_from != l || c->windowed[n]);
-    return yes;
-}
-
 /* Layer l on its own place: after what is there, or, layer by layer, on the first. */
 static bool place_kv(nb_xcpu *x, size_t l, bool again)
 {
@@ -79,7 +70,7 @@ static bool place_kv(nb_xcpu *x, size_t l, bool again)
         p->page += c->index_dim * NB_PAGE * (x->o.kv_dtype == NB_DT_F32 ? 4 : 2);
     }
     p->own = true;
-    p->near = x->o.n_near > 0 && all_near(c, l);
+    p->near = x->o.n_near > 0 && nb_exec_is_near(c, l);
     if (!nb_mul_size(p->page, p->near ? x->o.n_near : x->o.n_pages, &bytes))
         return false;
     p->base = again ? 0 : x->kv_bytes;

@@ -322,12 +322,48 @@ static void test_kinds_of_state(void **state)
     }
 }
 
+/* What the engine says it will take is what the executor takes, with windows apart and not, in every type. */
+static void test_sizes(void **state)
+{
+    static const char *const models[] = { "gemma3_text", "llama", "deepseek_v3", "gpt_oss" };
+    static const nb_dtype types[] = { NB_DT_F16, NB_DT_I8, NB_DT_F32 };
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(models) * NB_LEN(types); i++) {
+        nb_engine_opts o = { .max_seqs = 2, .context = 64, .kv_dtype = types[i % NB_LEN(types)] };
+        const char *model = models[i / NB_LEN(types)];
+        uint64_t said[2], taken[2];
+        char path[128];
+        fixture f;
+        snprintf(path, sizeof path, "tests/data/models/%s", model);
+        fix_open(&f, path, (fix_opts){ 0 });
+        for (size_t k = 0; k < 2; k++) {
+            nb_engine *e = NULL;
+            nb_err err = { 0 };
+            o.n_pages = k ? 500 : 1700;
+            said[k] = nb_engine_cache_bytes(f.model, &o);
+            if (nb_engine_open(f.model, &o, &e, &err) != NB_OK)
+                fix_fail(path, &err);
+            taken[k] = nb_engine_kv_bytes(e);
+            nb_engine_close(e);
+            assert_true(nb_engine_pages_in(f.model, &o, said[k]) >= o.n_pages);
+            o.n_pages = nb_engine_pages_in(f.model, &o, 3 * said[k] + 5);
+            assert_true(nb_engine_cache_bytes(f.model, &o) <= 3 * said[k] + 5);
+            o.n_pages++;
+            assert_true(nb_engine_cache_bytes(f.model, &o) > 3 * said[k] + 5);
+        }
+        assert_int_equal(said[0] - said[1], taken[0] - taken[1]);
+        fix_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_packed),
         cmocka_unit_test(test_kinds_of_attention),
         cmocka_unit_test(test_kinds_of_state),
+        cmocka_unit_test(test_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
