@@ -18,6 +18,8 @@ static uint64_t block_bytes(const nb_plan *p, nb_dtype t, bool near)
         const nb_dims d = nb_config_dims(c, l);
         if (nb_plan_has_kv(p, l) && d.kv_from == l && nb_exec_is_near(c, l) == near)
             all += (c->mla.on ? 1 : 2) * d.kv_heads * nb_kv_head_bytes(d.kv_dim, t);
+        if (!near && nb_plan_has_op(p, l, NB_OP_INDEX)) /* keys that choose, of sparse attention */
+            all += NB_PAGE * c->index_dim * (t == NB_DT_F32 ? 4 : 2);
     }
     return all;
 }
