@@ -253,7 +253,8 @@ static nb_status check_layer(const names_job *j, size_t layer)
 /* Experts and their routers, under whatever names: the model finds them itself. */
 static bool of_experts(const nb_tensor *t, const nb_plan *p)
 {
-    static const char *const within[] = { ".mlp.", ".block_sparse_moe.", ".shared_mlp.", ".feed_forward.", ".mixer." };
+    static const char *const within[] = { ".mlp.",   ".block_sparse_moe.", ".shared_mlp.", ".feed_forward.",
+                                          ".mixer.", ".experts.",          ".router." };
     bool found = false;
 
     for (size_t i = 0; i < NB_LEN(within) && p->cfg->moe.sparse; i++)
@@ -353,6 +354,34 @@ static nb_status check_top(const names_job *j)
     return rc;
 }
 
+/* Inputs of single layers, and projections of residual streams. */
+static nb_status check_gemma(const names_job *j)
+{
+    const nb_config *c = &j->c->cfg;
+    const char *prefix = j->c->plan.prefix;
+    char name[320];
+    nb_status rc = NB_OK;
+
+    if (c->branch) {
+        snprintf(name, sizeof name, "%sembed_tokens_per_layer.weight", prefix);
+        rc = need_plain(j, name, c->branch_vocab, c->n_layers * c->branch);
+        snprintf(name, sizeof name, "%sper_layer_projection_norm.weight", prefix);
+        if (rc == NB_OK)
+            rc = need_plain(j, name, 0, c->branch);
+        snprintf(name, sizeof name, "%sper_layer_model_projection", prefix);
+        if (rc == NB_OK)
+            rc = need_linear(j, name, c->n_layers * c->branch, c->d_model, false);
+    }
+    for (size_t i = 0; i + 1 < c->n_streams && rc == NB_OK; i++) {
+        snprintf(name, sizeof name, "%saltup_projections.%zu", prefix, i);
+        rc = need_linear(j, name, c->d_model, c->d_model, false);
+        snprintf(name, sizeof name, "%saltup_unembed_projections.%zu", prefix, i);
+        if (rc == NB_OK)
+            rc = need_linear(j, name, c->d_model, c->d_model, false);
+    }
+    return rc;
+}
+
 nb_status nb_check_names(nb_checker *c, nb_err *err)
 {
     names_job j = { .c = c, .err = err };
@@ -364,6 +393,8 @@ nb_status nb_check_names(nb_checker *c, nb_err *err)
     if (!j.used)
         return nb_enomem(err, "the list of used tensors");
     rc = check_top(&j);
+    if (rc == NB_OK)
+        rc = check_gemma(&j);
     for (size_t l = 0; rc == NB_OK && l < c->cfg.n_layers; l++)
         rc = check_layer(&j, l);
     if (rc == NB_OK && c->plan.head[0])

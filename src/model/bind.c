@@ -607,10 +607,10 @@ static const nb_fused *fused_of(const nb_model *m, size_t layer, nb_mod mod, siz
         return mod == NB_MOD_ROUTER ? &l->moe.router : &l->moe.gate;
     if (mod >= NB_ROLE_COUNT) {
         const nb_ffn *f = l->moe.ffn ? &l->moe.ffn[nb_mod_expert(mod)] : NULL;
-        *part = role == NB_ROLE_UP;
+        *part = role == NB_ROLE_UP && !m->cfg.moe.plain;
         return !f ? NULL : role == NB_ROLE_DOWN ? &f->down : &f->gu;
     }
-    const size_t op = nb_plan_op_of(&m->plan, role);
+    const size_t op = nb_plan_op_at(&m->plan, layer, role);
     if (op == m->plan.n_ops)
         return NULL;
     while (m->plan.ops[op].roles[*part] != role)

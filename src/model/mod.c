@@ -24,7 +24,8 @@ void nb_mod_size(const nb_plan *p, nb_mod mod, size_t *n, size_t *k)
         *k = mod == NB_MOD_KVB ? a->kv_rank : p->cfg->d_model;
         return;
     }
-    const size_t ff = nb_mod_expert(mod) < m->n_experts ? m->ff : m->shared_ff, d = p->cfg->d_model;
+    const size_t ff = nb_mod_expert(mod) < m->n_experts ? m->ff : m->shared_ff;
+    const size_t d = m->latent && nb_mod_expert(mod) < m->n_experts ? m->latent : p->cfg->d_model;
     *n = role == NB_ROLE_DOWN ? d : role == NB_ROLE_GATE_UP ? 2 * ff : ff;
     *k = role == NB_ROLE_DOWN ? ff : d;
 }
@@ -55,8 +56,9 @@ static void put_experts(const nb_plan *p, const nb_store *s, size_t layer, nb_mo
         nb_ffn_source src;
         const bool one = e == E && nb_moe_ffn(p, s, NULL, layer, e, &src, NULL) == NB_OK && src.n_gu == 1;
 
-        put(out, cap, n, nb_mod_in_expert(e, one ? NB_ROLE_GATE_UP : NB_ROLE_GATE));
-        if (!one)
+        if (!p->cfg->moe.plain)
+            put(out, cap, n, nb_mod_in_expert(e, one ? NB_ROLE_GATE_UP : NB_ROLE_GATE));
+        if (!one || p->cfg->moe.plain)
             put(out, cap, n, nb_mod_in_expert(e, NB_ROLE_UP));
         put(out, cap, n, nb_mod_in_expert(e, NB_ROLE_DOWN));
     }
@@ -91,7 +93,7 @@ static nb_status find_source(const nb_plan *p, const nb_store *s, size_t layer, 
     nb_status rc;
 
     if (mod < NB_ROLE_COUNT) {
-        const size_t op = nb_mod_op(p, mod);
+        const size_t op = nb_plan_op_at(p, layer, (nb_role)mod);
         if (op == p->n_ops)
             return nb_fail(err, NB_EINTERNAL, "internal", "", "no op has linear %u", (unsigned)mod);
         rc = nb_source_op(p, s, NULL, layer, &p->ops[op], parts, &n, err);
@@ -106,7 +108,7 @@ static nb_status find_source(const nb_plan *p, const nb_store *s, size_t layer, 
                                       : nb_moe_gate(p, s, layer, out, err);
     rc = nb_moe_ffn(p, s, NULL, layer, nb_mod_expert(mod), &ffn, err);
     if (rc == NB_OK)
-        *out = nb_mod_role(mod) == NB_ROLE_DOWN ? ffn.down : ffn.gu[nb_mod_role(mod) == NB_ROLE_UP];
+        *out = nb_mod_role(mod) == NB_ROLE_DOWN ? ffn.down : ffn.gu[nb_mod_role(mod) == NB_ROLE_UP && ffn.n_gu > 1];
     return rc;
 }
 

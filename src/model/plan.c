@@ -462,3 +462,23 @@ size_t nb_plan_op_of(const nb_plan *p, nb_role role)
                 return i;
     return p->n_ops;
 }
+
+size_t nb_plan_op_at(const nb_plan *p, size_t layer, nb_role role)
+{
+    for (size_t i = 0; i < p->n_ops; i++)
+        for (size_t j = 0; p->ops[i].kind == NB_OP_LINEAR && j < 3 && nb_plan_runs(p, &p->ops[i], layer); j++)
+            if (p->ops[i].roles[j] == role)
+                return i;
+    return p->n_ops;
+}
+
+bool nb_plan_uniform(const nb_plan *p)
+{
+    const nb_config *c = p->cfg;
+
+    for (size_t i = 0; i < p->n_ops; i++)
+        for (size_t j = 0; p->ops[i].kind == NB_OP_LINEAR && j < 3 && p->ops[i].roles[j] != NB_ROLE_NONE; j++)
+            if (nb_plan_op_of(p, p->ops[i].roles[j]) != i)
+                return false;
+    return !c->dims && !c->n_streams && !c->halves && !c->moe.latent;
+}
