@@ -116,7 +116,9 @@ nb_gpart nb_g_gbnf(nb_gbuild *b, const char *s, size_t n);
 nb_gpart nb_g_lark(nb_gbuild *b, const char *s, size_t n);
 nb_gpart nb_g_schema(nb_gbuild *b, const nb_json *schema);
 
-/* JSON pieces (gram_value.c). */
+/* JSON pieces (gram_value.c). Numbers are written with so many digits before and behind the point at most and two of an exponent: readers
+ * take them, and a model cannot go on with digits for ever. */
+#define NB_GJ_DIGITS 60
 struct nb_gjson {
     nb_gbuild *b;
     uint32_t value, object, array, string, character, characters, number, ws; /* rules + 1; 0: not made yet */

@@ -90,10 +90,9 @@ static nb_grammar *find(nb_gcache *c, nb_gkind kind, const char *key)
     return NULL;
 }
 
-/* Grammars in use live on with their users when they are dropped here. */
-static void keep(nb_gcache *c, nb_gkind kind, char *key, nb_grammar *g)
+/* Grammars grow while they are used: drop old ones until the rest is within bounds. Those in use live on with their users. */
+static void trim(nb_gcache *c)
 {
-    c->v[c->n++] = (entry){ kind, key, nb_grammar_ref(g), ++c->clock };
     while (c->n > 1 && (c->n == ENTRIES || held(c) > c->most)) {
         size_t oldest = 0;
         for (size_t i = 1; i < c->n; i++) {
@@ -102,6 +101,12 @@ static void keep(nb_gcache *c, nb_gkind kind, char *key, nb_grammar *g)
         }
         drop(c, oldest);
     }
+}
+
+static void keep(nb_gcache *c, nb_gkind kind, char *key, nb_grammar *g)
+{
+    c->v[c->n++] = (entry){ kind, key, nb_grammar_ref(g), ++c->clock };
+    trim(c);
 }
 
 static nb_status compile(const nb_gcache *c, nb_gkind kind, const nb_json *v, nb_grammar **out, nb_err *err)
@@ -134,6 +139,8 @@ nb_status nb_gcache_get(nb_gcache *c, nb_gkind kind, const nb_json *value, nb_gr
         return nb_enomem(err, "a constraint");
     pthread_mutex_lock(&c->lock);
     *out = find(c, kind, key);
+    if (*out)
+        trim(c);
     pthread_mutex_unlock(&c->lock);
     if (!*out) {
         rc = compile(c, kind, value, out, err);

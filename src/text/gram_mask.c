@@ -175,6 +175,7 @@ uint64_t nb_grammar_bytes(const nb_grammar *g)
 
     pthread_mutex_lock(&m->lock);
     n = sizeof *g + g->code.cap * sizeof *g->code.ins + g->code.cap_rep * sizeof *g->code.rep + g->run.bytes +
+        (g->run.cap_frame - g->run.n_frame) * sizeof *g->run.frame +
         (g->run.cap_seen + g->run.cap_out + g->run.cap_todo) * sizeof(uint64_t) + 2 * g->run.n_bucket * sizeof(uint32_t);
     pthread_mutex_unlock(&m->lock);
     return n;

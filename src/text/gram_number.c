@@ -15,9 +15,10 @@ static nb_gpart digit(nb_gbuild *b, int lo, int hi)
     return lo <= hi ? nb_g_range(b, (unsigned)lo, (unsigned)hi) : nb_g_never(b);
 }
 
+/* most NB_G_INF: as many as numbers have. */
 static nb_gpart digits(nb_gbuild *b, uint32_t least, uint32_t most)
 {
-    return nb_g_rep(b, digit(b, '0', '9'), least, most);
+    return nb_g_rep(b, digit(b, '0', '9'), least, most != NB_G_INF ? most : least > NB_GJ_DIGITS ? least : NB_GJ_DIGITS);
 }
 
 /* ---- whole numbers ---- */

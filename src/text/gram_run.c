@@ -496,6 +496,11 @@ static void collect_frames(nb_grun *r, const bool *kept)
         r->bucket_f[k] = (uint32_t)n;
     }
     r->n_frame = n;
+    if (r->cap_frame / 4 > n + 64) {
+        nb_gframe *less = nb_realloc(r->frame, (n + 64) * sizeof *less);
+        r->frame = less ? less : r->frame;
+        r->cap_frame = less ? n + 64 : r->cap_frame;
+    }
     for (size_t s = 2; s < r->n_state; s++) {
         nb_gstep *x = &r->state[s];
         for (uint32_t i = 0; kept[s] && i < x->n; i++)

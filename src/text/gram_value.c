@@ -213,7 +213,7 @@ nb_gpart nb_gj_format(nb_gjson *j, const char *name)
 nb_gpart nb_gj_integer(nb_gjson *j)
 {
     nb_gbuild *b = j->b;
-    const nb_gpart digits = nb_g_rep(b, ascii(b, "09"), 0, NB_G_INF);
+    const nb_gpart digits = nb_g_rep(b, ascii(b, "09"), 0, NB_GJ_DIGITS - 1);
 
     return nb_g_seq2(b, nb_g_opt(b, nb_g_text(b, "-")), nb_g_alt2(b, nb_g_text(b, "0"), nb_g_seq2(b, ascii(b, "19"), digits)));
 }
@@ -223,8 +223,8 @@ nb_gpart nb_gj_number(nb_gjson *j)
     nb_gbuild *b = j->b;
 
     if (!j->number) {
-        const nb_gpart digits = nb_g_rep(b, ascii(b, "09"), 1, NB_G_INF);
-        const nb_gpart exponent[] = { ascii(b, "eeEE"), nb_g_opt(b, ascii(b, "++--")), digits };
+        const nb_gpart digits = nb_g_rep(b, ascii(b, "09"), 1, NB_GJ_DIGITS);
+        const nb_gpart exponent[] = { ascii(b, "eeEE"), nb_g_opt(b, ascii(b, "++--")), nb_g_rep(b, ascii(b, "09"), 1, 2) };
         j->number = nb_g_rule_new(b);
         define(j, j->number,
                nb_g_seq(b,
