@@ -188,15 +188,6 @@ void nb_decoder_close(nb_decoder *d)
     nb_free(d);
 }
 
-bool nb_decoder_falls_back(const nb_decoder *d)
-{
-    for (size_t i = 0; i < d->n; i++) {
-        if (d->v[i].kind == BYTE_FALLBACK)
-            return true;
-    }
-    return false;
-}
-
 bool nb_decoder_is_bytes(const nb_decoder *d)
 {
     return d->shape == SHAPE_BYTES;
@@ -422,6 +413,66 @@ nb_status nb_decoder_run(const nb_decoder *d, const char *text, const nb_span *v
     nb_flip_clear(&flip);
     nb_finder_clear(&finder);
     return rc;
+}
+
+/* ---- one token ---- */
+
+/* As the second token behind a letter, so that rules about the beginning do not act. */
+static nb_status behind_a_letter(const nb_decoder *d, const char *s, size_t n, nb_buf *out, nb_err *err)
+{
+    nb_buf text = { 0 }, got = { 0 };
+    const nb_span v[] = { { 0, 1 }, { 1, n } };
+    nb_status rc = NB_OK;
+
+    nb_buf_putc(&text, 'a');
+    nb_buf_put(&text, s, n);
+    if (!text.failed)
+        rc = nb_decoder_run(d, text.p, v, 2, &got, err);
+    if (rc == NB_OK && got.n > 0 && got.p[0] == 'a')
+        nb_buf_put(out, got.p + 1, got.n - 1);
+    else if (rc == NB_OK)
+        nb_buf_put(out, s, n);
+    out->failed = out->failed || text.failed || got.failed;
+    nb_buf_clear(&text);
+    nb_buf_clear(&got);
+    return rc == NB_OK && out->failed ? nb_enomem(err, "decoding") : rc;
+}
+
+static bool falls_back(const nb_decoder *d)
+{
+    for (size_t i = 0; i < d->n; i++) {
+        if (d->v[i].kind == BYTE_FALLBACK)
+            return true;
+    }
+    return false;
+}
+
+nb_status nb_decoder_middle(const nb_decoder *d, const char *s, size_t n, nb_buf *out, nb_err *err)
+{
+    nb_flip flip = { 0 };
+    nb_finder finder = { 0 };
+    nb_status rc = NB_OK;
+
+    if (d->shape == SHAPE_BYTES) {
+        token_bytes(s, n, out);
+    } else if (byte_token(s, n) >= 0 && falls_back(d)) {
+        nb_buf_putc(out, (char)byte_token(s, n));
+    } else if (d->none || d->shape == SHAPE_WHOLE) {
+        return behind_a_letter(d, s, n, out, err);
+    } else { /* what follows the local steps leaves such a token as it is */
+        for (size_t i = 0; rc == NB_OK && i < d->local; i++) {
+            nb_buf *to = i + 1 < d->local ? nb_flip_next(&flip) : out;
+            const size_t from = to->n;
+            rc = local_step(&d->v[i], &finder, s, n, false, false, to, err);
+            s = to->p ? to->p + from : "";
+            n = to->n - from;
+        }
+        if (d->local == 0)
+            nb_buf_put(out, s, n);
+        nb_flip_clear(&flip);
+        nb_finder_clear(&finder);
+    }
+    return rc == NB_OK && out->failed ? nb_enomem(err, "decoding") : rc;
 }
 
 /* ---- the stream ---- */

@@ -17,11 +17,13 @@ typedef struct nb_decoder nb_decoder;
 /* spec: "decoder" or null (texts joined by blanks). Errors: "tok.unsupported" naming the type, "tok.type", "tok.regex". */
 nb_status nb_decoder_open(const nb_json *spec, nb_decoder **out, nb_err *err);
 void nb_decoder_close(nb_decoder *d);
-bool nb_decoder_is_bytes(const nb_decoder *d);   /* ByteLevel and nothing else */
-bool nb_decoder_falls_back(const nb_decoder *d); /* tokens <0xHH> are bytes */
+bool nb_decoder_is_bytes(const nb_decoder *d); /* ByteLevel and nothing else */
 
 /* Append the text of tokens v[n], which index into text. */
 nb_status nb_decoder_run(const nb_decoder *d, const char *text, const nb_span *v, size_t n, nb_buf *out, nb_err *err);
+
+/* Append the bytes that token s[n] adds in the middle of a text, perhaps part of a character. */
+nb_status nb_decoder_middle(const nb_decoder *d, const char *s, size_t n, nb_buf *out, nb_err *err);
 
 /* The same for a stream. Zero the struct first. */
 typedef struct nb_decoder_stream {
