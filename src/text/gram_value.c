@@ -253,6 +253,8 @@ nb_gpart nb_gj_object(nb_gjson *j)
 {
     nb_gbuild *b = j->b;
 
+    if (j->b->rc != NB_OK) /* values hold values: do not go round when no rule can be made */
+        return 0;
     if (!j->object) {
         j->object = nb_g_rule_new(b);
         const nb_gpart ws = nb_gj_ws(j);
@@ -264,6 +266,8 @@ nb_gpart nb_gj_object(nb_gjson *j)
 
 nb_gpart nb_gj_array(nb_gjson *j)
 {
+    if (j->b->rc != NB_OK)
+        return 0;
     if (!j->array) {
         j->array = nb_g_rule_new(j->b);
         define(j, j->array, list_of(j, "[", nb_gj_value(j), "]"));
@@ -275,6 +279,8 @@ nb_gpart nb_gj_value(nb_gjson *j)
 {
     nb_gbuild *b = j->b;
 
+    if (j->b->rc != NB_OK)
+        return 0;
     if (!j->value) {
         j->value = nb_g_rule_new(b);
         const nb_gpart v[] = { nb_gj_object(j),      nb_gj_array(j),        nb_gj_string(j),     nb_gj_number(j),

@@ -262,17 +262,32 @@ static void test_kwargs(void **state)
 }
 
 /* JT-15: hostile renders at once end by their own limits, each as if alone. */
+static const char *const hostile_sources[] = {
+    "{% for i in range(99999) %}{% for j in range(99999) %}{{ i }}{% endfor %}{% endfor %}",
+    "{% for i in range(9999) %}{{ 'x' * 100000 }}{% endfor %}",
+    "{{ 'x' * 100000000 }}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{{ range(1000000000)|list }}",
+    "{{ ('ab' * 1000000)|replace('a', 'x' * 1000) }}",
+    "{% set ns = namespace(s='xx') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+    "{{ 'x'|center(1000000000) }}",
+};
+
+struct hostile {
+    const char *src;
+    nb_status rc;
+};
+
 static void *hostile(void *arg)
 {
-    const char *src = "{% for i in range(99999) %}{% for j in range(99999) %}{{ i }}{% endfor %}{% endfor %}";
+    struct hostile *h = arg;
     nb_chat *c = NULL;
     nb_json *r = NULL;
     nb_buf out = { 0 };
     nb_err err = { 0 };
-    nb_status *rc = arg;
 
-    if (nb_chat_open(NULL, 0, src, strlen(src), &c, &err) == NB_OK && nb_json_parse("[{}]", 4, "json", 0, &r, &err) == NB_OK)
-        *rc = nb_chat_render(c, r, true, NULL, &out, &err);
+    if (nb_chat_open(NULL, 0, h->src, strlen(h->src), &c, &err) == NB_OK && nb_json_parse("[{}]", 4, "json", 0, &r, &err) == NB_OK)
+        h->rc = nb_chat_render(c, r, true, NULL, &out, &err);
     nb_buf_clear(&out);
     nb_json_free(r);
     nb_chat_close(c);
@@ -281,15 +296,19 @@ static void *hostile(void *arg)
 
 static void test_at_once(void **state)
 {
-    pthread_t t[8];
-    nb_status rc[8] = { 0 };
+    pthread_t t[NB_LEN(hostile_sources)];
+    struct hostile h[NB_LEN(hostile_sources)];
 
     (void)state;
-    for (size_t i = 0; i < 8; i++)
-        assert_int_equal(pthread_create(&t[i], NULL, hostile, &rc[i]), 0);
-    for (size_t i = 0; i < 8; i++) {
+    for (size_t i = 0; i < NB_LEN(t); i++) {
+        h[i] = (struct hostile){ hostile_sources[i], NB_OK };
+        assert_int_equal(pthread_create(&t[i], NULL, hostile, &h[i]), 0);
+    }
+    for (size_t i = 0; i < NB_LEN(t); i++)
         pthread_join(t[i], NULL);
-        assert_int_equal(rc[i], NB_ELIMIT);
+    for (size_t i = 0; i < NB_LEN(t); i++) {
+        if (h[i].rc != NB_ELIMIT)
+            fail_msg("JT-15 %s: %d", h[i].src, h[i].rc);
     }
 }
 

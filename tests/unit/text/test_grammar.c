@@ -466,9 +466,25 @@ static void test_sizes(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* Any limit of parts, however small, is a refusal. */
+static void test_few_parts(void **state)
+{
+    (void)state;
+    for (size_t n = 1; n < 700; n++) {
+        const nb_glimits lim = { .nodes = n };
+        nb_grammar *g = NULL;
+        nb_err err = { 0 };
+        const nb_status rc = compile(NB_G_SCHEMA, "{\"properties\":{\"a\":{}},\"items\":{\"pattern\":\"x{9}[^y]\"}}", NULL, &lim, &g, &err);
+        if (rc != NB_OK && rc != NB_ELIMIT)
+            fail_msg("%zu parts: %d %s", n, rc, err.what);
+        nb_grammar_unref(g);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_refused), cmocka_unit_test(test_sizes) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_refused), cmocka_unit_test(test_sizes),
+                                        cmocka_unit_test(test_few_parts) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -354,10 +354,72 @@ static void test_threads(void **state)
     close_subject(&x);
 }
 
+/* Every allocation fails once: NB_ENOMEM or a full result, and what was there still works. */
+static nb_status use_all(const subject *x, uint32_t *bits)
+{
+    static const char *const src =
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[\"x\",\"y\"]},\"b\":{\"type\":\"integer\",\"maximum\":9}}}";
+    nb_grammar *g = NULL;
+    nb_gstate *s = NULL, *c = NULL;
+    nb_json *schema = NULL;
+    nb_gcache *cache = NULL;
+    nb_err err = { 0 };
+    nb_status rc = nb_json_parse(src, strlen(src), "json", 0, &schema, &err);
+
+    if (rc == NB_OK)
+        rc = nb_gcache_open(x->v, NULL, 0, &cache, &err);
+    if (rc == NB_OK)
+        rc = nb_gcache_get(cache, NB_G_SCHEMA, schema, &g, &err);
+    if (rc == NB_OK)
+        rc = nb_gstate_open(g, &s, &err);
+    for (int i = 0; rc == NB_OK && i < 3; i++) {
+        rc = nb_gstate_mask(s, bits, &err);
+        if (rc == NB_OK || rc == NB_NO) /* few words have a brace */
+            rc = nb_gstate_bytes(s, i ? " " : "{", 1, &err);
+    }
+    if (rc == NB_OK)
+        rc = nb_gstate_clone(s, &c, &err);
+    if (rc == NB_OK)
+        rc = nb_gstate_wait(c, "x", 1, &err);
+    nb_gstate_close(s);
+    nb_gstate_close(c);
+    nb_grammar_unref(g);
+    nb_gcache_close(cache);
+    nb_json_free(schema);
+    return rc;
+}
+
+static void test_out_of_memory(void **state)
+{
+    subject x;
+    uint32_t *bits;
+    uint64_t n;
+
+    (void)state;
+    if (!open_subject(&x, "wordlevel"))
+        skip();
+    bits = nb_calloc(x.n_words, sizeof *bits);
+    nb_mem_fail_at(0);
+    assert_int_equal(use_all(&x, bits), NB_OK);
+    n = nb_mem_fail_at(0);
+    assert_true(n > 100);
+    for (uint64_t i = 1; i <= n; i++) {
+        nb_mem_fail_at(i);
+        const nb_status rc = use_all(&x, bits);
+        nb_mem_fail_at(0);
+        if (rc != NB_OK && rc != NB_ENOMEM)
+            fail_msg("allocation %d of %d: %d", (int)i, (int)n, rc);
+    }
+    nb_free(bits);
+    close_subject(&x);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_masks), cmocka_unit_test(test_dead_end), cmocka_unit_test(test_wait),
-                                        cmocka_unit_test(test_cache), cmocka_unit_test(test_threads) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_masks), cmocka_unit_test(test_dead_end),      cmocka_unit_test(test_wait),
+        cmocka_unit_test(test_cache), cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_threads)
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
