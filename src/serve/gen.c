@@ -259,7 +259,9 @@ static bool lengths(nb_gen *g)
 /* The ids that end a choice: the model's unless they are ignored, and the request's. */
 static bool prepare_stops(nb_gen *g)
 {
-    const size_t n_eos = g->ask.ignore_eos ? 0 : g->t->n_eos;
+    const bool limited =
+        g->ask.constraint != NB_CON_NONE || g->ask.tool_choice == NB_CALLS_REQUIRED || g->ask.tool_choice == NB_CALLS_NAMED;
+    const size_t n_eos = g->ask.ignore_eos && !limited ? 0 : g->t->n_eos; /* a constraint that is fulfilled ends the answer */
 
     g->stop_ids = nb_arena_alloc(&g->ask.arena, (n_eos + g->ask.n_stop_ids + 1) * sizeof *g->stop_ids);
     if (!g->stop_ids)

@@ -245,6 +245,15 @@ static void read_refusal(wire *l, nb_load_answer *a)
     nb_buf_clear(&body);
 }
 
+static void sleep_until(double t)
+{
+    for (double left; (left = t - nb_now()) > 0;) {
+        const struct timespec ts = { (time_t)left, (long)((left - floor(left)) * 1e9) };
+
+        nanosleep(&ts, NULL);
+    }
+}
+
 static void ask(const nb_load_opts *o, const nb_load_request *q, nb_load_answer *a)
 {
     const double began = nb_now();
@@ -256,7 +265,11 @@ static void ask(const nb_load_opts *o, const nb_load_request *q, nb_load_answer 
     l->fd = dial(o);
     if (l->fd < 0)
         snprintf(a->error, sizeof a->error, "no connection");
-    else if (!send_request(o, l->fd, o->path, q->body) || !read_head(l))
+    else if (!send_request(o, l->fd, o->path, q->body))
+        snprintf(a->error, sizeof a->error, "the request cannot be sent");
+    else if (o->give_up_s > 0)
+        sleep_until(began + o->give_up_s);
+    else if (!read_head(l))
         snprintf(a->error, sizeof a->error, "no answer");
     else if (l->status != 200)
         read_refusal(l, a);
@@ -278,15 +291,6 @@ typedef struct run {
     atomic_size_t next, done;
     double t0;
 } run;
-
-static void sleep_until(double t)
-{
-    for (double left; (left = t - nb_now()) > 0;) {
-        const struct timespec ts = { (time_t)left, (long)((left - floor(left)) * 1e9) };
-
-        nanosleep(&ts, NULL);
-    }
-}
 
 static void *worker(void *arg)
 {

@@ -36,6 +36,7 @@ typedef struct nb_load_opts {
     const char *bearer;   /* NULL: none */
     unsigned concurrency; /* threads */
     double timeout_s;     /* without a byte from the server */
+    double give_up_s;     /* hang up so long after asking, whatever comes; 0: never (tests of clients that leave) */
     const nb_host *log;   /* progress; may be NULL */
 } nb_load_opts;
 
