@@ -150,13 +150,13 @@ bool nb_awq_by_moments(const nb_awq_opts *o, const nb_scale_group *g)
     return true;
 }
 
-static void size_group(const nb_plan *p, const nb_awq_opts *o, const nb_scale_group *g, double t, double attn, sizes *z)
+static void size_group(const nb_plan *p, size_t layer, const nb_awq_opts *o, const nb_scale_group *g, double t, double attn, sizes *z)
 {
     size_t total = 0, width = 0, n, k;
     bool experts = false;
 
     for (size_t i = 0; i < g->n_mods; i++) {
-        nb_mod_size(p, g->mods[i], &n, &k);
+        nb_mod_size(p, layer, g->mods[i], &n, &k);
         total += n * k;
         experts = experts || nb_mod_expert(g->mods[i]) != NB_NO_EXPERT;
     }
@@ -191,18 +191,22 @@ static nb_status find_sizes(const nb_plan *p, const nb_store *s, const nb_awq_op
     nb_block_sizes(p, rows, len, &z->need);
     for (size_t op = 0; op < p->n_ops; op++)
         if (p->ops[op].kind == NB_OP_LINEAR) {
-            size_t n, k;
-            nb_plan_linear_size(p, p->ops[op].roles[0], &n, &k);
+            size_t most_k = 0;
+            for (size_t l = 0; l < p->cfg->n_layers; l++) {
+                size_t n, k;
+                nb_plan_linear_size_at(p, l, p->ops[op].roles[0], &n, &k);
+                most_k = nb_plan_runs(p, &p->ops[op], l) && k > most_k ? k : most_k;
+            }
             z->need.gram[op] = true;
-            z->gram = k > z->gram ? k : z->gram;
-            moments += t * (double)k * (double)k / 2;
+            z->gram = most_k > z->gram ? most_k : z->gram;
+            moments += t * (double)most_k * (double)most_k / 2;
         }
     for (size_t l = 0; l < p->cfg->n_layers && rc == NB_OK; l++) {
         nb_scale_groups gs;
         z->macs = moments;
         rc = nb_scale_groups_find(p, s, l, o->shared_v, &gs, err);
         for (size_t i = 0; rc == NB_OK && i < gs.n; i++)
-            size_group(p, o, &gs.g[i], t, attn, z);
+            size_group(p, l, o, &gs.g[i], t, attn, z);
         nb_scale_groups_clear(&gs);
         most = z->macs > most ? z->macs : most;
     }
@@ -454,7 +458,7 @@ static const float *moments_of(nb_awq_block *b, nb_mod mod)
 {
     const nb_input *in = nb_block_input(&b->base, mod);
     const nb_awq_group *g = nb_awq_block_group_of(b, mod);
-    const size_t op = nb_mod_op(b->base.plan, mod);
+    const size_t op = nb_mod_op(b->base.plan, b->base.layer, mod);
 
     if (nb_mod_expert(mod) != NB_NO_EXPERT || !in->gram.sum || in->gram.tokens == 0)
         return NULL;

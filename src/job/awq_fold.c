@@ -78,7 +78,7 @@ void nb_awq_fold_weights(const nb_awq_block *b, nb_mod mod, float *w, bool undo)
     const nb_awq_group *g = nb_awq_block_group_of(b, mod), *q = divided_by(b, mod);
     size_t n, k;
 
-    nb_mod_size(b->base.plan, mod, &n, &k);
+    nb_mod_size(b->base.plan, b->base.layer, mod, &n, &k);
     for (size_t r = 0; g && r < n; r++)
         for (size_t i = 0; i < k; i++)
             w[r * k + i] = undo ? w[r * k + i] / g->s[i] : w[r * k + i] * g->s[i];

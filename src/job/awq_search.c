@@ -103,7 +103,7 @@ static nb_status set_group(search *q, const float *s, bool rounded, nb_err *err)
 
         if (!nb_awq_quantized(b, mod))
             continue;
-        nb_mod_size(b->base.plan, mod, &n, &k);
+        nb_mod_size(b->base.plan, b->base.layer, mod, &n, &k);
         if (!q->kept)
             rc = nb_block_read(&b->base, mod, w, err);
         if (rc == NB_OK && rounded)
@@ -121,7 +121,7 @@ static void tie(search *q, const float *s, float *out)
     const nb_scale_group *g = q->g->g;
     size_t n, k;
 
-    nb_mod_size(q->b->base.plan, g->pred, &n, &k);
+    nb_mod_size(q->b->base.plan, q->b->base.layer, g->pred, &n, &k);
     memset(q->rows, 0, 2 * n * sizeof *q->rows);
     for (size_t i = 0; i < g->k; i++) {
         q->rows[2 * g->rows[i]] += (double)s[i];
@@ -167,7 +167,7 @@ static nb_status read_group(search *q, double *wsum, size_t *rows, nb_err *err)
 
         if (!nb_awq_quantized(b, mod))
             continue;
-        nb_mod_size(b->base.plan, mod, &n, &k);
+        nb_mod_size(b->base.plan, b->base.layer, mod, &n, &k);
         rc = nb_block_read(&b->base, mod, w, err);
         if (rc == NB_OK)
             nb_awq_wsum(b->base.pool, &q->g->grid, w, n, k, wsum);
@@ -251,7 +251,7 @@ static nb_status search_group(nb_awq_block *b, nb_awq_group *g, nb_err *err)
     if (rc != NB_OK || g->state != NB_FOLD_ON)
         return rc;
     if (g->g->tied)
-        nb_mod_size(b->base.plan, g->g->pred, &n, &in);
+        nb_mod_size(b->base.plan, b->base.layer, g->g->pred, &n, &in);
     wsum = nb_calloc(k, sizeof *wsum);
     means = nb_alloc_array(k, 2 * sizeof *means);
     q.gram = nb_awq_by_moments(&b->o, g->g) ? b->moments : NULL;

@@ -15,16 +15,17 @@ void nb_block_sizes(const nb_plan *p, size_t rows, size_t len, nb_block_need *ne
     need->chunk_rows = len < NB_BLOCK_CHUNK ? NB_BLOCK_CHUNK / len : 1;
     need->chunk_rows = need->chunk_rows < rows ? need->chunk_rows : rows;
     need->chunk = need->chunk_rows * len;
-    for (int r = 0; r < NB_ROLE_COUNT; r++)
-        if (p->has_role[r]) {
-            size_t n, k;
-            nb_plan_linear_size(p, (nb_role)r, &n, &k);
-            need->linear = n * k > need->linear ? n * k : need->linear;
-        }
+    for (size_t l = 0; l < p->cfg->n_layers; l++)
+        for (int r = 0; r < NB_ROLE_COUNT; r++)
+            if (p->has_role[r]) {
+                size_t n, k;
+                nb_plan_linear_size_at(p, l, (nb_role)r, &n, &k);
+                need->linear = n * k > need->linear ? n * k : need->linear;
+            }
     for (size_t op = 0; op < p->n_ops; op++) {
         if (p->ops[op].kind == NB_OP_ABSORB) {
             size_t n, k;
-            nb_mod_size(p, NB_MOD_KVB, &n, &k);
+            nb_mod_size(p, 0, NB_MOD_KVB, &n, &k);
             need->linear = n * k > need->linear ? n * k : need->linear;
         }
         if (p->ops[op].kind == NB_OP_MOE) {
@@ -202,7 +203,7 @@ nb_status nb_block_capture(nb_block *b, nb_err *err)
 {
     nb_status rc;
 
-    nb_capture_reset(&b->cap);
+    nb_capture_reset(&b->cap, b->plan, b->layer);
     rc = nb_block_each(b, b->calib->rows, capture_chunk, b, err);
     b->captured = true;
     return rc;
@@ -227,7 +228,7 @@ nb_status nb_block_capture_op(nb_block *b, size_t op, nb_err *err)
     if (op == 0 || p->ops[op].kind != NB_OP_LINEAR || p->ops[0].in != NB_SLOT_X || p->ops[op - 1].out != slot ||
         p->slot_len[slot] != nb_capture_of(&b->cap, op)->k || (b->h_next && !b->captured))
         return nb_block_capture(b, err);
-    nb_capture_reset(&b->cap);
+    nb_capture_reset(&b->cap, b->plan, b->layer);
     return nb_block_each(b, b->calib->rows, span_chunk, b, err);
 }
 
@@ -263,9 +264,9 @@ static nb_status reset_expert(nb_input *x, size_t op, size_t k, size_t n, bool g
 nb_status nb_block_expert(nb_block *b, size_t e, int which, const float *s, bool gram, nb_err *err)
 {
     const nb_moe_cfg *c = &b->plan->cfg->moe;
-    const size_t op = nb_mod_op(b->plan, nb_mod_in_expert(e, NB_ROLE_DOWN)), k = which == 0         ? b->d
-                                                                                 : e < c->n_experts ? c->ff
-                                                                                                    : c->shared_ff;
+    const size_t op = nb_mod_op(b->plan, b->layer, nb_mod_in_expert(e, NB_ROLE_DOWN)), k = which == 0         ? b->d
+                                                                                           : e < c->n_experts ? c->ff
+                                                                                                              : c->shared_ff;
     const nb_input *in = nb_capture_of(&b->cap, op);
     nb_input *x = &b->expert[which];
     float *rows = b->act, *act = b->act + NB_BLOCK_EXEC_ROWS * b->d;
@@ -298,7 +299,7 @@ const nb_input *nb_block_input(const nb_block *b, nb_mod mod)
 {
     if (nb_mod_expert(mod) != NB_NO_EXPERT)
         return &b->expert[nb_mod_role(mod) == NB_ROLE_DOWN];
-    return nb_capture_of(&b->cap, nb_mod_op(b->plan, mod));
+    return nb_capture_of(&b->cap, nb_mod_op(b->plan, b->layer, mod));
 }
 
 /* ---- weights ---- */
@@ -328,7 +329,7 @@ nb_status nb_block_error(nb_block *b, nb_mod mod, const float *w, const float *v
     const size_t step = in->n_sample > NB_BLOCK_JUDGE ? in->n_sample / NB_BLOCK_JUDGE : 1;
     size_t n, k;
 
-    nb_mod_size(b->plan, mod, &n, &k);
+    nb_mod_size(b->plan, b->layer, mod, &n, &k);
     return nb_output_error(b->pool, w, v, n, k, in->n_sample ? in->sample : NULL, in->k * step, in->n_sample / step, e, err);
 }
 

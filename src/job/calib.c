@@ -54,8 +54,8 @@ nb_batch nb_rows_batch(const nb_rows *r, const int32_t *ids, size_t rows)
 
 /* ---- captured inputs ---- */
 
-/* Inputs of op `op`; 0: not one whose inputs are kept. */
-static size_t op_inputs(const nb_plan *p, size_t op)
+/* Inputs of op `op` in a layer; 0: not one whose inputs are kept. */
+static size_t layer_inputs(const nb_plan *p, size_t layer, size_t op)
 {
     size_t n, k;
 
@@ -65,8 +65,20 @@ static size_t op_inputs(const nb_plan *p, size_t op)
         return p->cfg->mla.kv_rank;
     if (p->ops[op].kind != NB_OP_LINEAR)
         return 0;
-    nb_plan_linear_size(p, p->ops[op].roles[0], &n, &k);
+    nb_plan_linear_size_at(p, layer, p->ops[op].roles[0], &n, &k);
     return k;
+}
+
+/* The most of any layer that runs it. */
+static size_t op_inputs(const nb_plan *p, size_t op)
+{
+    size_t most = 0;
+
+    for (size_t l = 0; l < p->cfg->n_layers; l++) {
+        const size_t k = nb_plan_runs(p, &p->ops[op], l) ? layer_inputs(p, l, op) : 0;
+        most = k > most ? k : most;
+    }
+    return most;
 }
 
 static size_t sample_stride(size_t tokens)
@@ -143,11 +155,14 @@ void nb_capture_clear(nb_capture *c)
     memset(c, 0, sizeof *c);
 }
 
-void nb_capture_reset(nb_capture *c)
+void nb_capture_reset(nb_capture *c, const nb_plan *p, size_t layer)
 {
     c->done = 0;
     for (size_t i = 0; i < c->n_in; i++) {
         nb_input *in = &c->in[i];
+        if (nb_plan_runs(p, &p->ops[in->op], layer))
+            in->k = layer_inputs(p, layer, in->op);
+        in->gram.k = in->gram.sum ? in->k : 0;
         memset(in->xsum, 0, in->k * sizeof *in->xsum);
         if (in->gram.sum)
             memset(in->gram.sum, 0, in->k * in->k * sizeof *in->gram.sum);

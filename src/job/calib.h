@@ -81,8 +81,8 @@ nb_status nb_capture_init(nb_capture *c, const nb_plan *p, size_t tokens, size_t
 /* Touched pages of arrays in files go back to the system (spill.h). */
 void nb_capture_settle(const nb_capture *c);
 void nb_capture_clear(nb_capture *c);
-/* Forget the previous block. */
-void nb_capture_reset(nb_capture *c);
+/* Forget the previous block; the next is layer `layer`. */
+void nb_capture_reset(nb_capture *c, const nb_plan *p, size_t layer);
 void nb_capture_tap(void *capture, const nb_tap *t); /* an nb_tap_fn */
 /* The chunk of m tokens has run: add its inputs to the statistics. */
 nb_status nb_capture_add(nb_capture *c, nb_pool *pool, size_t m, nb_err *err);

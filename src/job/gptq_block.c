@@ -177,7 +177,7 @@ static nb_status route(nb_gptq_block *b, nb_mod mod, nb_err *err)
     nb_status rc = NB_OK;
 
     if (!b->routed)
-        rc = nb_block_capture_op(b->base, nb_mod_op(b->base->plan, mod), err);
+        rc = nb_block_capture_op(b->base, nb_mod_op(b->base->plan, b->base->layer, mod), err);
     b->routed = rc == NB_OK;
     return rc;
 }
@@ -204,7 +204,7 @@ static nb_status walk_to(nb_gptq_block *b, nb_input *in, nb_err *err)
 
 static nb_status moments(nb_gptq_block *b, nb_mod mod, nb_input **out, nb_err *err)
 {
-    const size_t op = nb_mod_op(b->base->plan, mod);
+    const size_t op = nb_mod_op(b->base->plan, b->base->layer, mod);
     nb_input *in = nb_capture_at(&b->base->cap, op);
     nb_status rc;
 

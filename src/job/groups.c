@@ -63,7 +63,7 @@ static bool member(const finder *f, nb_scale_group *g, nb_mod mod)
 {
     size_t n, k;
 
-    nb_mod_size(f->p, mod, &n, &k);
+    nb_mod_size(f->p, f->layer, mod, &n, &k);
     if (k != g->k)
         return false;
     g->mods[g->n_mods++] = mod;
@@ -75,8 +75,10 @@ static bool expert_members(const finder *f, nb_scale_group *g)
 {
     const nb_moe_cfg *m = &f->p->cfg->moe;
     nb_stored at;
-    bool ok = member(f, g, NB_MOD_ROUTER);
+    bool ok = m->latent == 0 && m->n_identity == 0;
 
+    if (ok && m->router != NB_ROUTE_GEMMA4) /* that one has a norm of its own */
+        ok = member(f, g, NB_MOD_ROUTER);
     for (size_t i = 0; i < f->n_mods && ok; i++)
         if (nb_mod_expert(f->mods[i]) != NB_NO_EXPERT && nb_mod_role(f->mods[i]) != NB_ROLE_DOWN)
             ok = member(f, g, f->mods[i]);
@@ -120,7 +122,7 @@ static bool from_norm(finder *f, size_t op, size_t src)
 {
     const nb_plan *p = f->p;
     const nb_vec vec = p->ops[src].vec;
-    const size_t k = vec == NB_VEC_NONE ? 0 : nb_plan_vec_size(p, vec);
+    const size_t k = vec == NB_VEC_NONE ? 0 : nb_plan_vec_size_at(p, f->layer, vec);
     nb_scale_group *g;
 
     for (size_t i = src + 1; i < op; i++) /* found with its first reader */
@@ -149,7 +151,7 @@ static bool from_linear(finder *f, size_t op, nb_mod mod, nb_mod pred, size_t ro
     size_t n, k;
     nb_scale_group *g;
 
-    nb_mod_size(f->p, mod, &n, &k);
+    nb_mod_size(f->p, f->layer, mod, &n, &k);
     g = new_group(f, op, k, 1);
     if (!g)
         return false;
@@ -157,7 +159,7 @@ static bool from_linear(finder *f, size_t op, nb_mod mod, nb_mod pred, size_t ro
     g->row0 = row0;
     g->rows = rows;
     g->root = root;
-    nb_mod_size(f->p, pred, &n, &k);
+    nb_mod_size(f->p, f->layer, pred, &n, &k);
     if ((rows || n >= row0 + g->k) && member(f, g, mod))
         f->out->n++;
     return true;
@@ -179,7 +181,7 @@ static bool from_up(finder *f, size_t op, size_t src)
         return true;
     if (p->ops[src].kind == NB_OP_ACT && (p->has_act_scale || (act != NB_ACT_RELU && act != NB_ACT_RELU2)))
         return true;
-    nb_mod_size(p, up, &n, &k);
+    nb_mod_size(p, f->layer, up, &n, &k);
     return from_linear(f, op, p->ops[op].roles[0], up, up == NB_ROLE_GATE_UP ? n / 2 : 0, NULL,
                        p->ops[src].kind == NB_OP_ACT && act == NB_ACT_RELU2);
 }
@@ -218,7 +220,8 @@ static bool from_v(finder *f, size_t op, size_t src)
 {
     const nb_plan *p = f->p;
     const nb_config *c = p->cfg;
-    const size_t at = linear_of_v(f, src), heads = c->n_heads, rep = c->n_kv_heads ? heads / c->n_kv_heads : 0;
+    const size_t at = linear_of_v(f, src), heads = c->n_heads, kv = nb_config_dims(c, f->layer).kv_heads, rep = kv ? heads / kv : 0;
+    const nb_heads place = nb_plan_qkv(p, f->layer);
     nb_role v = NB_ROLE_NONE;
     size_t n, k, dim, step, off;
     uint32_t *rows;
@@ -228,12 +231,12 @@ static bool from_v(finder *f, size_t op, size_t src)
             v = p->ops[at].roles[r];
     if (v == NB_ROLE_NONE || rep == 0 || (rep > 1 && !f->shared_v))
         return true;
-    nb_mod_size(p, p->ops[op].roles[0], &n, &k);
+    nb_mod_size(p, f->layer, p->ops[op].roles[0], &n, &k);
     dim = k / heads;
-    off = v == NB_ROLE_V ? 0 : p->qkv.off[2];
-    step = v == NB_ROLE_V ? dim : p->qkv.step[2];
-    nb_mod_size(p, v, &n, &(size_t){ 0 });
-    if (dim * heads != k || off + (c->n_kv_heads - 1) * step + dim > n || (v == NB_ROLE_V && n != c->n_kv_heads * dim))
+    off = v == NB_ROLE_V ? 0 : place.off[2];
+    step = v == NB_ROLE_V ? dim : place.step[2];
+    nb_mod_size(p, f->layer, v, &n, &(size_t){ 0 });
+    if (dim * heads != k || off + (kv - 1) * step + dim > n || (v == NB_ROLE_V && n != kv * dim))
         return true;
     rows = nb_arena_calloc(&f->out->mem, k, sizeof *rows);
     if (!rows)
@@ -248,20 +251,21 @@ static bool from_v(finder *f, size_t op, size_t src)
     return true;
 }
 
-/* Experts: each one's down behind its own up. */
+/* Experts: each one's down behind its own up; without a gate, behind the square of relu. */
 static bool from_experts(finder *f, size_t op)
 {
     const nb_moe_cfg *m = &f->p->cfg->moe;
+    const nb_act_kind act = f->p->cfg->act;
     bool ok = true;
 
-    if (m->limit > 0)
+    if (m->limit > 0 || (m->plain && act != NB_ACT_RELU && act != NB_ACT_RELU2))
         return true;
     for (size_t i = 1; i < f->n_mods && ok; i++) {
         const nb_mod mod = f->mods[i], up = f->mods[i - 1];
         if (nb_mod_expert(mod) != NB_NO_EXPERT && nb_mod_role(mod) == NB_ROLE_DOWN && nb_mod_expert(up) == nb_mod_expert(mod)) {
             size_t n, k;
-            nb_mod_size(f->p, up, &n, &k);
-            ok = from_linear(f, op, mod, up, nb_mod_role(up) == NB_ROLE_GATE_UP ? n / 2 : 0, NULL, false);
+            nb_mod_size(f->p, f->layer, up, &n, &k);
+            ok = from_linear(f, op, mod, up, nb_mod_role(up) == NB_ROLE_GATE_UP ? n / 2 : 0, NULL, m->plain && act == NB_ACT_RELU2);
         }
     }
     return ok;

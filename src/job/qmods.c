@@ -6,9 +6,9 @@
 
 #include "base/mem.h"
 
-bool nb_mods_share(const nb_plan *p, nb_mod a, nb_mod b)
+bool nb_mods_share(const nb_plan *p, size_t layer, nb_mod a, nb_mod b)
 {
-    if (nb_mod_op(p, a) != nb_mod_op(p, b))
+    if (nb_mod_op(p, layer, a) != nb_mod_op(p, layer, b))
         return false;
     if (nb_mod_expert(a) == NB_NO_EXPERT)
         return true;
@@ -36,7 +36,7 @@ static void mark_shared(const nb_plan *p, nb_qmod *m, size_t n)
     for (size_t i = 0, end; i < n; i = end) {
         nb_qmod *first = NULL;
 
-        for (end = i; end < n && nb_mods_share(p, m[i].mod, m[end].mod); end++)
+        for (end = i; end < n && nb_mods_share(p, m[i].layer, m[i].mod, m[end].mod); end++)
             if (m[end].quantized) {
                 first = first ? first : &m[end];
                 first->sharing++;

@@ -68,6 +68,6 @@ const nb_qmod *nb_qmods_find(const nb_qmods *t, size_t layer, nb_mod mod);
 /* Do two linears come out in the same form? */
 bool nb_qspec_same(const nb_qspec *a, const nb_qspec *b);
 /* Do two linears of a layer read the same input? */
-bool nb_mods_share(const nb_plan *p, nb_mod a, nb_mod b);
+bool nb_mods_share(const nb_plan *p, size_t layer, nb_mod a, nb_mod b);
 
 #endif

@@ -610,7 +610,7 @@ static const nb_fused *fused_of(const nb_model *m, size_t layer, nb_mod mod, siz
         *part = role == NB_ROLE_UP && !m->cfg.moe.plain;
         return !f ? NULL : role == NB_ROLE_DOWN ? &f->down : &f->gu;
     }
-    const size_t op = nb_plan_op_at(&m->plan, layer, role);
+    const size_t op = nb_mod_op(&m->plan, layer, role);
     if (op == m->plan.n_ops)
         return NULL;
     while (m->plan.ops[op].roles[*part] != role)
@@ -636,7 +636,7 @@ nb_status nb_model_set_linear(nb_model *m, size_t layer, nb_mod mod, const float
             continue;
         if (mat->kind != NB_MAT_DENSE || mat->dense.dtype != NB_DT_F32)
             break;
-        nb_mod_size(&m->plan, mod, &j.n, &j.k);
+        nb_mod_size(&m->plan, layer, mod, &j.n, &j.k);
         j.row0 = f->part_row[part] - mat->strip0 * NB_STRIP;
         nb_parallel_static(m->pool, (j.n + NB_STRIP - 1) / NB_STRIP, set_strips, &j);
         return NB_OK;
@@ -651,7 +651,7 @@ nb_status nb_model_set_bias(nb_model *m, size_t layer, nb_mod mod, const float *
 
     if (!f || !f->bias)
         return nb_fail(err, NB_EARG, "model.layer", "", "layer %zu is not bound or the linear has no bias", layer);
-    nb_mod_size(&m->plan, mod, &n, &k);
+    nb_mod_size(&m->plan, layer, mod, &n, &k);
     memcpy(f->bias + f->part_row[part], b, n * sizeof *b);
     return NB_OK;
 }

@@ -9,13 +9,13 @@
 
 /* ---- sizes ---------------------------------------------------------------------------------------------------- */
 
-void nb_mod_size(const nb_plan *p, nb_mod mod, size_t *n, size_t *k)
+void nb_mod_size(const nb_plan *p, size_t layer, nb_mod mod, size_t *n, size_t *k)
 {
     const nb_role role = nb_mod_role(mod);
     const nb_moe_cfg *m = &p->cfg->moe;
 
     if (mod < NB_ROLE_COUNT) {
-        nb_plan_linear_size(p, role, n, k);
+        nb_plan_linear_size_at(p, layer, role, n, k);
         return;
     }
     if (mod >= NB_MOD_KVB) {
@@ -30,13 +30,14 @@ void nb_mod_size(const nb_plan *p, nb_mod mod, size_t *n, size_t *k)
     *k = role == NB_ROLE_DOWN ? ff : d;
 }
 
-size_t nb_mod_op(const nb_plan *p, nb_mod mod)
+size_t nb_mod_op(const nb_plan *p, size_t layer, nb_mod mod)
 {
+    const nb_op_kind kind = mod == NB_MOD_KVB ? NB_OP_ABSORB : NB_OP_MOE;
     size_t i = 0;
 
     if (mod < NB_ROLE_COUNT)
-        return nb_plan_op_of(p, (nb_role)mod);
-    while (i < p->n_ops && p->ops[i].kind != (mod == NB_MOD_KVB ? NB_OP_ABSORB : NB_OP_MOE))
+        return nb_plan_op_at(p, layer, (nb_role)mod);
+    while (i < p->n_ops && !(p->ops[i].kind == kind && nb_plan_runs(p, &p->ops[i], layer)))
         i++;
     return i;
 }
@@ -52,13 +53,14 @@ static void put_experts(const nb_plan *p, const nb_store *s, size_t layer, nb_mo
 {
     const size_t E = p->cfg->moe.n_experts, all = E + (p->cfg->moe.shared_ff > 0);
 
-    for (size_t e = 0; e < all; e++) {
+    for (size_t e = p->cfg->moe.latent ? E : 0; e < all; e++) {
         nb_ffn_source src;
-        const bool one = e == E && nb_moe_ffn(p, s, NULL, layer, e, &src, NULL) == NB_OK && src.n_gu == 1;
+        const bool plain = p->cfg->moe.plain,
+                   one = !plain && e == E && nb_moe_ffn(p, s, NULL, layer, e, &src, NULL) == NB_OK && src.n_gu == 1;
 
-        if (!p->cfg->moe.plain)
+        if (!plain)
             put(out, cap, n, nb_mod_in_expert(e, one ? NB_ROLE_GATE_UP : NB_ROLE_GATE));
-        if (!one || p->cfg->moe.plain)
+        if (!one)
             put(out, cap, n, nb_mod_in_expert(e, NB_ROLE_UP));
         put(out, cap, n, nb_mod_in_expert(e, NB_ROLE_DOWN));
     }
@@ -93,7 +95,7 @@ static nb_status find_source(const nb_plan *p, const nb_store *s, size_t layer, 
     nb_status rc;
 
     if (mod < NB_ROLE_COUNT) {
-        const size_t op = nb_plan_op_at(p, layer, (nb_role)mod);
+        const size_t op = nb_mod_op(p, layer, mod);
         if (op == p->n_ops)
             return nb_fail(err, NB_EINTERNAL, "internal", "", "no op has linear %u", (unsigned)mod);
         rc = nb_source_op(p, s, NULL, layer, &p->ops[op], parts, &n, err);

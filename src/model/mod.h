@@ -47,12 +47,12 @@ static inline bool nb_mod_stays(nb_mod mod)
 }
 
 /* Outputs and inputs. */
-void nb_mod_size(const nb_plan *p, nb_mod mod, size_t *n, size_t *k);
-/* The op that runs it: a LINEAR op, or the MOE op of all experts. n_ops when none does. */
-size_t nb_mod_op(const nb_plan *p, nb_mod mod);
+void nb_mod_size(const nb_plan *p, size_t layer, nb_mod mod, size_t *n, size_t *k);
+/* The op that runs it: a LINEAR op, or the MOE op of all experts. n_ops when none of the layer does. */
+size_t nb_mod_op(const nb_plan *p, size_t layer, nb_mod mod);
 
 /* Linears that layer `layer` runs, in the order of ops, expert by expert, the shared one last, without routers and gates of shared
- * experts: the first `cap` into out (NULL with cap 0). Returns how many there are. s decides whether gate and up are stored as one. */
+ * experts, and without experts that lie behind a projection: the first `cap` into out (NULL with cap 0). Returns how many there are. s decides whether gate and up are stored as one. */
 size_t nb_layer_mods(const nb_plan *p, const nb_store *s, size_t layer, nb_mod *out, size_t cap);
 
 /* Where one is stored, unquantized. Views into the store. */
