@@ -35,6 +35,12 @@ typedef struct nb_calib {
  * Errors: NB_EOPEN, NB_EFORMAT "ids.tensor", "ids.shape", "ids.token", "calib.token", "calib.empty", "calib.short", "calib.json",
  * "calib.record" with the line; NB_EUNSUPPORTED "calib.parquet", "calib.packed"; those of the template. Caller clears. */
 nb_status nb_calib_open(nb_calib *c, const char *path, const char *model, size_t rows, size_t len, size_t vocab, nb_err *err);
+/* Rows that the model samples by itself, the same for any number of threads (rows, len 0: 32 of 256). Needs the whole model in memory:
+ * NB_ENOMEM "mem.budget" when `cap` (0: none) is too small for that. NB_ENUMERIC "calib.self". Caller clears. */
+nb_status nb_calib_self(nb_calib *c, const char *model, size_t rows, size_t len, uint64_t cap, const nb_kern *kern, nb_pool *pool,
+                        const nb_host *host, nb_err *err);
+/* Fill kinds, distinct and warning from the ids. */
+void nb_calib_judge(nb_calib *c, size_t vocab);
 void nb_calib_clear(nb_calib *c);
 
 /* ---- batches of whole rows ---- */

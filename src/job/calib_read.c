@@ -355,7 +355,7 @@ static double distinct(const int32_t *ids, size_t n)
     return set ? (double)found / (double)runs : 1;
 }
 
-static void judge(nb_calib *c, size_t vocab)
+void nb_calib_judge(nb_calib *c, size_t vocab)
 {
     const size_t n = c->rows * c->len;
     bool *seen = nb_calloc(vocab, sizeof *seen);
@@ -395,7 +395,7 @@ nb_status nb_calib_open(nb_calib *c, const char *path, const char *model, size_t
                 "row %zu, token %zu is %d, which is not below the vocabulary size %zu of the model: the tokenizer is of another model",
                 i / c->len, i % c->len, (int)c->ids[i], vocab);
     if (rc == NB_OK)
-        judge(c, vocab);
+        nb_calib_judge(c, vocab);
     if (rc != NB_OK) {
         nb_err_at(err, path, NULL);
         nb_calib_clear(c);

@@ -335,7 +335,10 @@ static nb_status open_calib(nb_qjob *j, const char *model, nb_err *err)
     nb_status rc = NB_OK;
 
     if (j->method->calibrates) {
-        rc = nb_calib_open(&j->calib, j->o->calib, model, j->o->calib_rows, j->o->calib_len, j->cfg.vocab, err);
+        if (strcmp(j->o->calib, "self") == 0)
+            rc = nb_calib_self(&j->calib, model, j->o->calib_rows, j->o->calib_len, j->o->memory, j->kern, j->o->pool, j->o->host, err);
+        else
+            rc = nb_calib_open(&j->calib, j->o->calib, model, j->o->calib_rows, j->o->calib_len, j->cfg.vocab, err);
         if (rc == NB_OK)
             rc = nb_qout_norm_dtype(j->src.store, &j->plan, j->o->scale_dtype, &j->norm_dtype, err);
     }

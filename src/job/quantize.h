@@ -96,7 +96,7 @@ typedef struct nb_quantize_opts {
     bool sym;
     nb_dtype scale_dtype;         /* F16 or BF16 */
     const char *format;           /* layout to write; NULL: awq-gemm, GPTQ gptq (sym), gptq_v2 (asym) or gptq_p (5 to 7 bits) */
-    const char *calib;            /* AWQ, GPTQ: text or ids, nb_calib_open */
+    const char *calib;            /* AWQ, GPTQ: file for nb_calib_open, or "self": nb_calib_self */
     size_t calib_rows, calib_len; /* 0: default */
     bool replay_original;
     bool all_experts;          /* every expert is calibrated with all tokens, not with those that the router sends it */
