@@ -152,6 +152,13 @@ static nb_status find_expert(const nb_plan *p, const nb_store *s, const nb_scan 
     char prefix[256], name[288];
     nb_status rc;
 
+    snprintf(name, sizeof name, "%sblock_sparse_moe.input_linear.%zu.linear", layer, e); /* GPTQModel on Granite */
+    if (exists(s, sc, name)) {
+        out->n_gu = 1;
+        rc = nb_source_find(s, sc, name, 2 * ff, d, &out->gu[0], err);
+        snprintf(name, sizeof name, "%sblock_sparse_moe.output_linear.%zu.linear", layer, e);
+        return rc != NB_OK ? rc : nb_source_find(s, sc, name, d, ff, &out->down, err);
+    }
     for (size_t b = 0; b < NB_LEN(blocks); b++) {
         const nb_tensor *gu = find(s, layer, blocks[b], "experts.gate_up_proj"), *old = find(s, layer, blocks[b], "input_linear.weight");
 

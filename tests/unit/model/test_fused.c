@@ -148,11 +148,51 @@ static void one_file(void **state)
     nb_store_close(s);
 }
 
+/* Granite's experts as GPTQModel takes them apart: gate and up of an expert stay one matrix. */
+static void granite_apart(void **state)
+{
+    nb_hfdir *dir = NULL;
+    nb_store *whole = NULL, *apart;
+    const nb_json *cfg;
+    nb_arena mem = { 0 };
+    nb_err err = { 0 };
+
+    (void)state;
+    assert_int_equal(nb_open("tests/data/models-2026/granitemoehybrid", &whole, &err), NB_OK);
+    assert_int_equal(nb_hfdir_open("tests/data/models-2026/granitemoehybrid", &dir, &err), NB_OK);
+    assert_int_equal(nb_hfdir_config(dir, &cfg, &err), NB_OK);
+    apart = copy_of(whole, "block_sparse_moe.");
+    for (size_t i = 0; i < whole->n_tensors; i++) {
+        const nb_tensor *t = &whole->tensors[i];
+        const char *linear = strstr(t->name, "put_linear.weight");
+
+        if (!strstr(t->name, "block_sparse_moe.") || !linear) {
+            if (strstr(t->name, "block_sparse_moe."))
+                add(apart, t->name, t->dtype, t->rank, t->shape, t->data);
+            continue;
+        }
+        for (uint64_t e = 0; e < t->shape[0]; e++) {
+            const size_t bytes = (size_t)(t->n_bytes / t->shape[0]);
+            unsigned char *part = nb_arena_calloc(&mem, bytes, 1);
+            char name[192];
+
+            memcpy(part, t->data + e * bytes, bytes);
+            snprintf(name, sizeof name, "%.*sput_linear.%llu.linear.weight", (int)(linear - t->name), t->name, (unsigned long long)e);
+            add(apart, name, t->dtype, 2, t->shape + 1, part);
+        }
+    }
+    assert_true(apart->n_tensors > whole->n_tensors);
+    same_logits(apart, whole, cfg); /* and closes both: one holds the bytes of the other */
+    nb_arena_clear(&mem);
+    nb_hfdir_close(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         { "BB-15 one matrix, or gate and up apart", two_files, NULL, NULL, NULL },
         { "BB-15 both in one file", one_file, NULL, NULL, NULL },
+        { "experts taken apart by GPTQModel", granite_apart, NULL, NULL, NULL },
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
