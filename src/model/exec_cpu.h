@@ -41,7 +41,7 @@ typedef struct nb_block {
 typedef struct nb_kv_place {
     size_t base, page, head, v_off, index; /* index: keys that choose, [dim][tokens]; 0: none */
     bool own;                              /* the layer writes them, and no earlier one shares the place */
-    bool near; /* in pages that are numbered apart: the layer and all that read its keys have a window */
+    bool near;                             /* in pages that are numbered apart: the layer and all that read its keys have a window */
 } nb_kv_place;
 
 typedef struct nb_xcpu {
