@@ -248,7 +248,7 @@ static void print_table(const answer *w)
     snprintf(note, sizeof note, "a step of %zu tokens, logits of %zu sequences", w->o->chunk, w->o->max_seqs);
     line("workspace", p->workspace, note);
     line("reserve", p->reserve, w->o->gpu ? "context and graphs" : "process, tokenizer, grammars");
-    snprintf(note, sizeof note, "%.1f KB a token%s", p->kv_token / 1e3, m->window && w->o->gpu ? ", more inside the window" : "");
+    snprintf(note, sizeof note, "%.1f KB a token%s", p->kv_token / 1e3, m->window ? ", more inside the window" : "");
     line("left for the cache", p->kv_pool, note);
     snprintf(note, sizeof note, "%zu tokens", p->tokens_mean);
     line("a usual request", p->seq_mean, note);

@@ -36,14 +36,12 @@ static double token_bytes(const nb_cap_model *m, const nb_cap_opts *o, uint64_t 
 uint64_t nb_cap_seq_bytes(const nb_cap_model *m, const nb_cap_opts *o, size_t tokens)
 {
     const size_t block = o->block ? o->block : 1, whole = (tokens + block - 1) / block * block;
-    const bool own = !o->gpu && m->kv_own;
+    const bool own = !o->gpu && m->kv_own + m->kv_own_window;
     const size_t limit = m->window + o->chunk, seen = m->window && whole > limit ? limit : whole;
 
-    if (own)
-        return (uint64_t)ceil(token_bytes(m, o, m->kv_own, m->kv_full_heads + m->kv_window_heads) * (double)whole +
-                              part(m, o, (double)m->state_bytes));
-    return (uint64_t)ceil(token_bytes(m, o, m->kv_full, m->kv_full_heads) * (double)whole +
-                          token_bytes(m, o, m->kv_window, m->kv_window_heads) * (double)seen + part(m, o, (double)m->state_bytes));
+    return (uint64_t)ceil(token_bytes(m, o, own ? m->kv_own : m->kv_full, m->kv_full_heads) * (double)whole +
+                          token_bytes(m, o, own ? m->kv_own_window : m->kv_window, m->kv_window_heads) * (double)seen +
+                          part(m, o, (double)m->state_bytes));
 }
 
 uint64_t nb_cap_workspace(const nb_cap_model *m, size_t t, size_t rows)
@@ -126,8 +124,7 @@ nb_status nb_cap_plan_run(const nb_cap_model *m, const nb_cap_opts *o, nb_cap_pl
     out->reserve = o->reserve;
     const uint64_t used = out->weights + out->workspace + out->reserve;
     out->kv_pool = out->budget > used ? out->budget - used : 0;
-    out->kv_token = !o->gpu && m->kv_own ? token_bytes(m, o, m->kv_own, m->kv_full_heads + m->kv_window_heads)
-                                         : token_bytes(m, o, m->kv_full, m->kv_full_heads);
+    out->kv_token = token_bytes(m, o, !o->gpu && m->kv_own ? m->kv_own : m->kv_full, m->kv_full_heads);
     out->seq_mean = nb_cap_seq_bytes(m, o, out->tokens_mean);
     out->seq_max = nb_cap_seq_bytes(m, o, out->tokens_max);
     out->fits = out->kv_pool > 0 && out->seq_max <= out->kv_pool;

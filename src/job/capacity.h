@@ -28,7 +28,8 @@ typedef struct nb_cap_model {
      * caches, a scale per head. */
     uint64_t kv_full, kv_window, kv_full_heads, kv_window_heads;
     size_t window;
-    uint64_t kv_own;      /* elements a token leaves in nibble's cache, which keeps all tokens of every layer; 0: as above */
+    /* The same in nibble's cache: of layers that keep all tokens, of layers that keep a window. 0: not known, as above. */
+    uint64_t kv_own, kv_own_window;
     bool latent;          /* not split over devices */
     uint64_t state_bytes; /* of a sequence, whatever its length */
 } nb_cap_model;

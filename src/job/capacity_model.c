@@ -7,6 +7,7 @@
 #include "io/io.h"
 #include "job/capacity.h"
 #include "job/inferred.h"
+#include "model/exec.h"
 #include "model/model.h"
 #include "quant/quant.h"
 
@@ -46,6 +47,21 @@ static void cache(nb_cap_model *m, const nb_config *c, const nb_plan *p)
         *(window ? &m->kv_window_heads : &m->kv_full_heads) += c->mla.on ? 1 : 2 * c->n_kv_heads;
     }
     m->state_bytes = (uint64_t)nb_plan_states(p) * sizeof(float);
+}
+
+/* Elements of nibble's cache, of layers that keep all tokens and of those that keep a window. */
+static void split_own(nb_cap_model *m, const nb_config *c, const nb_plan *p, uint64_t elements)
+{
+    size_t layers = 0, near = 0;
+
+    for (size_t l = 0; l < c->n_layers; l++) {
+        layers += nb_plan_has_kv(p, l);
+        near += nb_plan_has_kv(p, l) && nb_exec_is_near(c, l);
+    }
+    if (near)
+        m->window = nb_exec_window(c);
+    m->kv_own_window = layers ? elements / layers * near : 0;
+    m->kv_own = elements - m->kv_own_window;
 }
 
 /* ---- with weights ---- */
@@ -123,7 +139,7 @@ static nb_status with_weights(nb_cap_model *m, nb_hfdir *dir, const nb_config *c
         cache(m, c, &plan);
         count_store(m, c, &plan, s, &scan);
         m->packed_bytes = fit.weights;
-        m->kv_own = fit.kv / NB_PAGE / 2;
+        split_own(m, c, &plan, fit.kv / NB_PAGE / 2);
     }
     nb_plan_clear(&plan);
     nb_scan_clear(&scan);

@@ -195,7 +195,7 @@ static void as_used(void **state)
     (void)state;
     for (size_t i = 0; i < NB_LEN(models); i++) {
         const nb_model_opts mo = { 0 };
-        const nb_cap_opts co = { .tp = 1, .block = NB_PAGE };
+        const nb_cap_opts co = { .tp = 1, .block = NB_PAGE, .chunk = 1 << 20 }; /* windows hold all there is */
         nb_loaded l = { 0 };
         nb_cap_model m;
         nb_err err = { 0 };
