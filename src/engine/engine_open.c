@@ -1,4 +1,4 @@
-/* open.c - sizes, opening and closing. */
+/* engine_open.c - sizes, opening and closing. */
 #include <string.h>
 
 #include "base/cpu.h"
