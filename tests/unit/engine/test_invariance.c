@@ -180,7 +180,7 @@ static nb_engine *open_variant(fixture *f, spy *s, const variant *v, nb_dtype kv
                                .n_near = n_near,
                                .window = n_near ? window : 0,
                                .check = true };
-    nb_engine *e;
+    nb_engine *e = NULL;
     nb_err err = { 0 };
 
     assert_true(v->n_pages <= MOST_PAGES);
