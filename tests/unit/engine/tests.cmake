@@ -1,5 +1,6 @@
 nb_test(engine test_kv.c)
 nb_test(engine test_sampler.c)
-nb_test(engine test_engine.c THREADS)
+nb_test(engine test_engine.c)
 nb_test(engine test_serving.c)
-nb_test(engine test_invariance.c THREADS LIBS nb_io)
+nb_test(engine test_invariance.c LIBS nb_io)
+nb_test(engine test_threads.c THREADS LIBS nb_io)
