@@ -314,6 +314,14 @@ static nb_status get_index(const nb_cfg_reader *r, nb_config *c, size_t heads)
     return c->mla.q_rank ? NB_OK : nb_cfg_bad(r, "q_lora_rank", nb_json_get(r->in, "q_lora_rank"), "the latent that the indexer reads");
 }
 
+/* The latent of q has a size of the class; null would mean that there is none. */
+nb_status nb_cfg_index_sizes(const nb_cfg_reader *r, nb_config *c)
+{
+    if (!nb_json_get(r->in, "q_lora_rank"))
+        c->mla.q_rank = 1536;
+    return NB_OK;
+}
+
 nb_status nb_cfg_deepseek_v32(const nb_cfg_reader *r, nb_config *c)
 {
     return get_index(r, c, 64);
@@ -373,6 +381,8 @@ nb_status nb_cfg_longcat_sizes(const nb_cfg_reader *r, nb_config *c)
     static const char *const layers[] = { "num_layers", "num_hidden_layers", NULL };
     nb_status rc = nb_cfg_size(r, layers, NB_CFG_MAX_COUNT / 2, 0, &c->n_layers);
 
+    if (rc == NB_OK)
+        rc = nb_cfg_index_sizes(r, c);
     c->halves = 2;
     c->n_layers *= 2;
     return rc;

@@ -256,8 +256,9 @@ static void table(void **state)
 {
     (void)state;
     for (size_t i = 0; i < nb_arch_count(); i++) {
+        static const char kinds[] = ",\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\"]"; /* no default */
         const nb_arch *a = nb_arch_at(i);
-        char edit[320];
+        char edit[512];
         nb_config c;
 
         assert_ptr_equal(nb_arch_find(a->type, NULL), a);
@@ -265,8 +266,8 @@ static void table(void **state)
         assert_true(a->eps > 0 && a->theta > 0 && a->eps_key);
         snprintf(edit, sizeof edit,
                  "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_local_experts\":16,\"num_experts_per_tok\":2,\"moe_intermediate_"
-                 "size\":32}",
-                 a->type, a->cls);
+                 "size\":32,\"num_kv_shared_layers\":0%s}",
+                 a->type, a->cls, strcmp(a->type, "lfm2_moe") == 0 || strcmp(a->type, "nemotron_h") == 0 ? kinds : "");
         c = parsed(edit);
         assert_ptr_equal(c.arch, a);
         nb_config_clear(&c);
