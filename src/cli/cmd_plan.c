@@ -24,7 +24,7 @@ const nb_cmd nb_cmd_plan = {
         "bandwidth and arithmetic, not promises; --measure takes the bandwidth of this machine.\n\n"
         "  nibble plan MODEL --context 8192 --measure\n"
         "  nibble plan MODEL --gpu rtx-4090 --prompt 2000 --output 500\n"
-        "  nibble plan MODEL --gpu h100-sxm --tp 4 --kv 8 --json",
+        "  nibble plan MODEL --gpu h100-sxm --tp 4 --kv fp8 --json",
     .run = run_plan,
 };
 
@@ -151,6 +151,14 @@ typedef struct answer {
     char flags[256], binding[160];
 } answer;
 
+/* What the usual requests need, or a longest one, as far as there is room. */
+static uint64_t cache_mb(const nb_cap_plan *p, uint64_t seqs)
+{
+    const uint64_t usual = seqs * p->seq_mean, want = usual > p->seq_max ? usual : p->seq_max;
+
+    return ((want < p->kv_pool ? want : p->kv_pool) + 999999) / 1000000;
+}
+
 static void words(answer *w)
 {
     const nb_cap_plan *p = w->p;
@@ -173,8 +181,11 @@ static void words(answer *w)
         snprintf(w->flags, sizeof w->flags, "vllm serve MODEL --max-model-len %llu --max-num-seqs %llu --gpu-memory-utilization %.2f",
                  (unsigned long long)length, (unsigned long long)(seqs ? seqs : 1), w->o->share);
     else
-        snprintf(w->flags, sizeof w->flags, "nibble serve MODEL --max-model-len %llu --max-seqs %llu", (unsigned long long)length,
-                 (unsigned long long)(seqs ? seqs : 1));
+        snprintf(w->flags, sizeof w->flags, "nibble serve MODEL --max-model-len %llu --max-seqs %llu --kv-cache %lluM%s",
+                 (unsigned long long)length, (unsigned long long)(seqs ? seqs : 1), (unsigned long long)cache_mb(p, seqs),
+                 w->o->kv == NB_CAP_KV_8    ? " --kv q8"
+                 : w->o->kv == NB_CAP_KV_32 ? " --kv f32"
+                                            : "");
     if (w->o->gpu && w->o->tp > 1)
         snprintf(w->flags + strlen(w->flags), sizeof w->flags - strlen(w->flags), " --tensor-parallel-size %zu", w->o->tp);
 }
@@ -279,7 +290,7 @@ static nb_status run_plan(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--output", NB_OPT_INT, &a.output, 1, 1e9, "N", "tokens of a usual answer (an eighth)" },
         { "--max-seqs", NB_OPT_INT, &a.seqs, 1, 1e6, "N", "sequences at once at most (64)" },
         { "--max-batched-tokens", NB_OPT_INT, &a.chunk, 1, 1e6, "N", "tokens of a step (512)" },
-        { "--kv", NB_OPT_STR, &a.kv, 0, 0, "TYPE", "elements of the cache: 16 (default), 8, fp8 or 32 bits" },
+        { "--kv", NB_OPT_STR, &a.kv, 0, 0, "TYPE", "how keys and values are kept: f16 (default), q8, f32 or fp8" },
         { "--utilization", NB_OPT_NUM, &a.share, 0.05, 1, "X", "share of the memory that may be used (0.9)" },
         { "--bandwidth", NB_OPT_NUM, &a.bandwidth, 0.01, 1e6, "GB/s", "of reading memory" },
         { "--tflops", NB_OPT_NUM, &a.tflops, 0.001, 1e6, "X", "of 16-bit matrix products" },
@@ -302,13 +313,15 @@ static nb_status run_plan(nb_cli *cli, int argc, char **argv, nb_err *err)
     if (rc == NB_OK && n == 0)
         rc = nb_fail(err, NB_EARG, "arg.missing", "", "which MODEL? nibble plan --help");
     if (rc == NB_OK && a.kv) {
-        static const char *const names[] = { [NB_CAP_KV_16] = "16", [NB_CAP_KV_8] = "8", [NB_CAP_KV_32] = "32", [NB_CAP_KV_FP8] = "fp8" };
+        static const char *const names[] = {
+            [NB_CAP_KV_16] = "f16", [NB_CAP_KV_8] = "q8", [NB_CAP_KV_32] = "f32", [NB_CAP_KV_FP8] = "fp8"
+        };
         size_t k = 0;
         while (k < NB_LEN(names) && strcmp(names[k], a.kv) != 0)
             k++;
         o.kv = (nb_cap_kv)k;
         if (k == NB_LEN(names))
-            rc = nb_fail(err, NB_EARG, "arg.value", "", "--kv takes 16, 8, fp8 or 32");
+            rc = nb_fail(err, NB_EARG, "arg.value", "", "--kv takes f16, q8, f32 or fp8");
     }
     if (rc == NB_OK)
         rc = find_device(cli, &a, &o, &g, err);

@@ -92,8 +92,8 @@ static scale make_scale(const nb_axis *a, double lo, double hi, double from, dou
         s.hi *= 1.5;
     }
     if (!a->log && s.hi <= s.lo) {
-        s.lo -= s.lo > 0 ? s.lo / 2 : 0.5;
-        s.hi += s.hi != 0 ? fabs(s.hi) / 2 : 0.5;
+        s.lo -= s.lo != 0 ? fabs(s.lo) / 5 : 0.5;
+        s.hi += s.hi != 0 ? fabs(s.hi) / 5 : 0.5;
     }
     if (a->log)
         log_ticks(&s);

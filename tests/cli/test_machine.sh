@@ -13,7 +13,7 @@ grep -q '"read_bytes_s"' "$TMP/doctor.json"
 echo "ok doctor"
 
 "$NIBBLE" plan $model --memory 1G --context 1024 >"$TMP/plan"
-grep -q 'nibble serve MODEL --max-model-len 1024 --max-seqs 64' "$TMP/plan"
+grep -q 'nibble serve MODEL --max-model-len 1024 --max-seqs 64 --kv-cache ' "$TMP/plan"
 "$NIBBLE" plan $model --gpu rtx-4090 --tp 2 --json >"$TMP/plan.json"
 grep -q '"kv_bytes_per_token"' "$TMP/plan.json"
 grep -q -- '--tensor-parallel-size 2' "$TMP/plan.json"
