@@ -151,12 +151,12 @@ typedef struct answer {
     char flags[256], binding[160];
 } answer;
 
-/* What the usual requests need, or a longest one, as far as there is room. */
+/* What the usual requests need, or a longest one, as far as there is room, in MiB as serve reads it. */
 static uint64_t cache_mb(const nb_cap_plan *p, uint64_t seqs)
 {
     const uint64_t usual = seqs * p->seq_mean, want = usual > p->seq_max ? usual : p->seq_max;
 
-    return ((want < p->kv_pool ? want : p->kv_pool) + 999999) / 1000000;
+    return want < p->kv_pool ? (want + (1 << 20) - 1) >> 20 : p->kv_pool >> 20;
 }
 
 static void words(answer *w)
