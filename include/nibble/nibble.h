@@ -76,14 +76,15 @@ typedef struct nibble_quantize_options {
     int bits;                /* 4; gptq 2 to 8                                                   */
     int group_size;          /* 128, 64, 32, or -1 for one group a row                           */
     int symmetric;           /* not 0: zero points fixed in the middle                           */
-    const char *calibration; /* text file, or .safetensors with token ids [rows, length]; may be NULL for rtn */
+    const char *calibration; /* text, JSON Lines, .safetensors with token ids [rows, length], or "self"; may be NULL for rtn */
     int force;               /* replace an existing output                                       */
     int threads;             /* <= 0: every core                                                 */
     const nibble_host *host;
 } nibble_quantize_options;
 
 /* Quantize the checkpoint at `model` into the new directory `out` (AWQ GEMM layout; gptq: GPTQ v1 when symmetric, v2
- * otherwise). */
+ * otherwise). The resident size stays below 60 % of the free memory. A call that ends early, cancelled or for want of disk, leaves the
+ * directory "<out>.nibble-job": the same call goes on after the last finished layer and gives the same bytes. */
 NIBBLE_API int nibble_quantize(const char *model, const char *out, const nibble_quantize_options *o, nibble_error *e);
 
 /* ---- models ---- */

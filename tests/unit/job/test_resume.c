@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -121,6 +122,17 @@ int rmdir(const char *p)
 int mkdir(const char *p, mode_t mode)
 {
     return faulty(true) ? -1 : (int)syscall(SYS_mkdirat, AT_FDCWD, p, mode);
+}
+
+static bool disk_full; /* else nobody knows how full it is */
+
+int statvfs(const char *p, struct statvfs *v)
+{
+    (void)p;
+    memset(v, 0, sizeof *v);
+    v->f_frsize = 4096;
+    v->f_bavail = 2;
+    return disk_full ? 0 : -1;
 }
 
 /* ---- fixture ---- */
@@ -622,6 +634,33 @@ static void planted(void **state)
     sh("test \"$(cat '%s.nibble-job/notes.txt')\" = mine; rm -rf '%s.nibble-job' '%s'", out, out, out);
 }
 
+/* Refused before any weight is read, and nothing is made. */
+static void names_and_room(void **state)
+{
+    nb_quantize_opts o = options(NB_QUANT_AWQ);
+    nb_err err;
+    char copy[64];
+
+    (void)state;
+    if (run(want, &o, NULL, &err) != NB_EEXISTS || strcmp(err.cls, "out.exists") != 0)
+        fail_msg("DU-05: %s", err.cls);
+    snprintf(copy, sizeof copy, "%s", at("same"));
+    sh("cp -rL %s '%s'; ln -s same '%s'", tiny, copy, at("link"));
+    o.force = true;
+    memset(&err, 0, sizeof err);
+    if (nb_quantize(copy, at("link"), &o, NULL, &err) != NB_EEXISTS || strcmp(err.cls, "out.is_input") != 0)
+        fail_msg("DU-06: %s", err.cls);
+    assert_int_not_equal(access(at("link.nibble-job"), F_OK), 0);
+    sh("diff -r %s '%s'", tiny, copy);
+    o.force = false;
+    disk_full = true;
+    if (run(at("room"), &o, NULL, &err) != NB_EWRITE || strcmp(err.cls, "out.no_space") != 0 || !strstr(err.what, "MB are free"))
+        fail_msg("DU-07: %s %s", err.cls, err.what);
+    disk_full = false;
+    assert_int_not_equal(access(at("room"), F_OK), 0);
+    assert_int_not_equal(access(at("room.nibble-job"), F_OK), 0);
+}
+
 /* ---- the same bytes ---- */
 
 static void deterministic(void **state)
@@ -717,10 +756,10 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed),        cmocka_unit_test(faults),   cmocka_unit_test(cut_writes), cmocka_unit_test(flipped),
-        cmocka_unit_test(record),        cmocka_unit_test(mismatch), cmocka_unit_test(damaged),    cmocka_unit_test(disturbed),
-        cmocka_unit_test(changed_input), cmocka_unit_test(planted),  cmocka_unit_test(caps),       cmocka_unit_test(no_memory),
-        cmocka_unit_test(deterministic),
+        cmocka_unit_test(killed),        cmocka_unit_test(faults),         cmocka_unit_test(cut_writes), cmocka_unit_test(flipped),
+        cmocka_unit_test(record),        cmocka_unit_test(mismatch),       cmocka_unit_test(damaged),    cmocka_unit_test(disturbed),
+        cmocka_unit_test(changed_input), cmocka_unit_test(planted),        cmocka_unit_test(caps),       cmocka_unit_test(no_memory),
+        cmocka_unit_test(deterministic), cmocka_unit_test(names_and_room),
     };
 
     return cmocka_run_group_tests(tests, make, drop);

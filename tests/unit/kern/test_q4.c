@@ -105,6 +105,26 @@ static void tables_agree_over_shapes(void **state)
     }
 }
 
+/* Outputs that are no multiple of a tile of some kernel. */
+static void bb07_outputs(void **state)
+{
+    static const size_t n[] = { 8, 16, 64, 72, 192, 1000 }, ms[] = { 1, 4, 128 };
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(n); i++) {
+        product p;
+        char label[32];
+
+        snprintf(label, sizeof label, "BB-07 %zu outputs", n[i]);
+        product_make(&p, 4, n[i], 128, 64, 128, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, false);
+        for (size_t t = 0; t < 128; t++) /* the identity: each token reads one column */
+            for (size_t k = 0; k < 128; k++)
+                p.x[t * p.w.k + k] = t == k ? 1.0f : 0.0f;
+        compare(&p, ms, NB_LEN(ms), label);
+        product_free(&p);
+    }
+}
+
 static void tables_agree_over_values(void **state)
 {
     const unsigned bits = *(const unsigned *)*state;
@@ -461,6 +481,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_are_complete),
         cmocka_unit_test(probe_reads_every_word),
+        { "BB-07 outputs beside the tiles", bb07_outputs, NULL, NULL, NULL },
         { "tables agree over shapes, four bits", tables_agree_over_shapes, NULL, NULL, &four },
         { "tables agree over values, four bits", tables_agree_over_values, NULL, NULL, &four },
         { "batch equals single tokens, four bits", batch_equals_single_tokens, NULL, NULL, &four },
