@@ -26,8 +26,9 @@ typedef struct nb_calib {
     bool resumed;             /* the caller puts the inputs of a later layer into the block: it does not run the embedding */
 } nb_calib;
 
-/* Read `path`: token ids in a safetensors file (as nb_idrows_read takes them); UTF-8 text that is tokenized with the tokenizer of
- * `model`; or JSON Lines, each a record {"text": ...} or {"messages": [...]}, the latter through the chat template of `model`.
+/* Read `path`: token ids in a safetensors file (as nb_idrows_read takes them; without what an attention_mask leaves out); UTF-8 text
+ * that is tokenized with the tokenizer of `model`; or JSON Lines, each a record {"text": ...} or {"messages": [...]}, the latter
+ * through the chat template of `model`.
  *   rows, len  limits; 0: all rows (text: 128), whole rows (text: 512)
  *   vocab      ids must be below it
  * Text is cut into rows of `len` tokens; more than `rows` windows are sampled with a fixed seed. Records are put one after another

@@ -31,23 +31,6 @@ static nb_status take_rows(nb_calib *c, size_t rows, size_t len, nb_err *err)
     return c->ids ? NB_OK : nb_enomem(err, "the calibration tokens");
 }
 
-/* ---- ids ---- */
-
-/* The first rows of the file, each cut to its first tokens. */
-static nb_status from_ids(nb_calib *c, const char *path, size_t rows, size_t len, size_t vocab, nb_err *err)
-{
-    nb_idrows all;
-    nb_status rc = nb_idrows_read(&all, path, vocab, err);
-
-    if (rc != NB_OK)
-        return rc;
-    rc = take_rows(c, rows && rows < all.rows ? rows : all.rows, len && len < all.len ? len : all.len, err);
-    for (size_t i = 0; rc == NB_OK && i < c->rows; i++)
-        memcpy(c->ids + i * c->len, all.ids + i * all.len, c->len * sizeof *c->ids);
-    nb_idrows_clear(&all);
-    return rc;
-}
-
 /* ---- choosing ---- */
 
 /* 0 .. n-1 in a seeded order. */
@@ -125,6 +108,70 @@ static nb_status cut_stream(nb_calib *c, const nb_ids *ids, size_t rows, size_t 
     for (size_t i = 0; rc == NB_OK && i < rows; i++)
         memcpy(c->ids + i * len, ids->p + pick[i] * len, len * sizeof *c->ids);
     nb_free(pick);
+    return rc;
+}
+
+/* ---- ids ---- */
+
+/* Tokens that an "attention_mask" beside the ids leaves out are padding: what is left of the rows is packed one after another. *some:
+ * there is such a mask, and it leaves out some. */
+static nb_status without_padding(nb_calib *c, const nb_idrows *all, const char *path, size_t rows, size_t len, bool *some, nb_err *err)
+{
+    nb_buf spec = { 0 };
+    nb_idrows mask = { 0 };
+    nb_ids ids = { 0 };
+    nb_err local = { 0 };
+    nb_status rc;
+
+    const size_t n = strlen(path), ext = strlen(".safetensors");
+
+    *some = false;
+    if (n < ext || strcmp(path + n - ext, ".safetensors") != 0) /* a tensor was named, and has no other beside it */
+        return NB_OK;
+    nb_buf_printf(&spec, "%s:attention_mask", path);
+    rc = spec.failed ? nb_enomem(err, "a path") : nb_idrows_read(&mask, spec.p, 0, &local);
+    if (!spec.failed && rc != NB_OK) {
+        if (strcmp(local.cls, "ids.tensor") == 0) /* there is none */
+            rc = NB_OK;
+        else if (err)
+            *err = local;
+    } else if (rc == NB_OK && (mask.rows != all->rows || mask.len != all->len)) {
+        rc = nb_fail(err, NB_EFORMAT, "calib.mask", "", "attention_mask has %zu rows of %zu, the ids %zu of %zu", mask.rows, mask.len,
+                     all->rows, all->len);
+    } else if (rc == NB_OK) {
+        for (size_t i = 0; rc == NB_OK && i < all->rows * all->len; i++) {
+            *some = *some || mask.ids[i] == 0;
+            if (mask.ids[i] != 0)
+                rc = nb_ids_push(&ids, all->ids[i], err);
+        }
+        if (rc == NB_OK && *some)
+            rc = cut_stream(c, &ids, rows ? rows : all->rows, len ? len : all->len, false, err);
+    }
+    nb_ids_clear(&ids);
+    nb_idrows_clear(&mask);
+    nb_buf_clear(&spec);
+    return rc;
+}
+
+/* The first rows of the file, each cut to its first tokens. */
+static nb_status from_ids(nb_calib *c, const char *path, size_t rows, size_t len, size_t vocab, nb_err *err)
+{
+    nb_idrows all;
+    nb_status rc = nb_idrows_read(&all, path, vocab, err);
+
+    bool padded;
+
+    if (rc != NB_OK)
+        return rc;
+    rc = without_padding(c, &all, path, rows, len, &padded, err);
+    if (rc != NB_OK || padded) {
+        nb_idrows_clear(&all);
+        return rc;
+    }
+    rc = take_rows(c, rows && rows < all.rows ? rows : all.rows, len && len < all.len ? len : all.len, err);
+    for (size_t i = 0; rc == NB_OK && i < c->rows; i++)
+        memcpy(c->ids + i * c->len, all.ids + i * all.len, c->len * sizeof *c->ids);
+    nb_idrows_clear(&all);
     return rc;
 }
 

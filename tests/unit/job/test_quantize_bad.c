@@ -583,12 +583,43 @@ static void records(void **state)
     nb_calib_clear(&a);
 }
 
+/* Ids with an attention mask: padding is never counted. */
+static void padding(void **state)
+{
+    const uint64_t shape[2] = { 8, 64 };
+    int32_t v[2][8 * 64];
+    nb_calib c;
+    nb_err err = { 0 };
+    nb_sink *s;
+
+    (void)state;
+    for (size_t i = 0; i < 8 * 64; i++) {
+        v[1][i] = i % 64 < 30 + i / 64;
+        v[0][i] = v[1][i] ? 8 + (int32_t)(i % 50) : 7;
+    }
+    assert_int_equal(nb_st_sink_file(&s, at("padded.safetensors"), true, &err), NB_OK);
+    assert_int_equal(nb_sink_declare(s, "input_ids", NB_DT_I32, 2, shape, &err), NB_OK);
+    assert_int_equal(nb_sink_declare(s, "attention_mask", NB_DT_I32, 2, shape, &err), NB_OK);
+    assert_int_equal(nb_sink_begin(s, &err), NB_OK);
+    assert_int_equal(nb_sink_write(s, "input_ids", 0, v[0], sizeof v[0], &err), NB_OK);
+    assert_int_equal(nb_sink_write(s, "attention_mask", 0, v[1], sizeof v[1], &err), NB_OK);
+    assert_int_equal(nb_sink_finish(s, &err), NB_OK);
+    nb_sink_close(s);
+    if (nb_calib_open(&c, at("padded.safetensors"), "models/pemberley-4m", 0, 0, 2048, &err) != NB_OK)
+        fail_msg("%s: %s", err.cls, err.what);
+    assert_int_equal(c.len, 64);
+    assert_int_equal(c.rows, 4); /* 268 tokens are real */
+    for (size_t i = 0; i < c.rows * c.len; i++)
+        assert_int_not_equal(c.ids[i], 7);
+    nb_calib_clear(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(zero_groups), cmocka_unit_test(extremes),       cmocka_unit_test(refused), cmocka_unit_test(dead_columns),
         cmocka_unit_test(singular),    cmocka_unit_test(no_finite_loss), cmocka_unit_test(ragged),  cmocka_unit_test(outputs_1440),
-        cmocka_unit_test(calibration), cmocka_unit_test(records),
+        cmocka_unit_test(calibration), cmocka_unit_test(records),        cmocka_unit_test(padding),
     };
 
     return cmocka_run_group_tests(tests, make, drop);
