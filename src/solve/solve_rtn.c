@@ -43,7 +43,7 @@ static void span_init(span *p, float first)
         p->lo[j] = p->hi[j] = first;
 }
 
-static void span_add(span *p, const float *w, size_t n)
+NB_WIDE static void span_add(span *p, const float *w, size_t n)
 {
     size_t i = 0;
 
@@ -175,6 +175,14 @@ struct final_ctx {
     nb_qlin *q;
 };
 
+NB_WIDE static void codes_of(const float *restrict w, size_t n, float s, float z, float maxq, uint8_t *restrict code)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float v = nb_clampf(nb_rne(w[i] / s) + z, 0.0f, maxq);
+        code[i] = v == v ? (uint8_t)v : 0; /* the scale of such a group is refused below */
+    }
+}
+
 static void final_rows(void *user, size_t begin, size_t end, int thread)
 {
     const struct final_ctx *c = user;
@@ -194,10 +202,7 @@ static void final_rows(void *user, size_t begin, size_t end, int thread)
                 shrink(c->grid, w, q->g, lo, hi, &s, &z);
             q->scales[r * q->n_groups + j] = s;
             q->zeros[r * q->n_groups + j] = (uint8_t)z;
-            for (size_t i = 0; i < q->g; i++) {
-                const float v = nb_clampf(nb_rne(w[i] / s) + z, 0.0f, maxq);
-                code[i] = v == v ? (uint8_t)v : 0; /* the scale of such a group is refused below */
-            }
+            codes_of(w, q->g, s, z, maxq, code);
         }
 }
 
@@ -220,11 +225,23 @@ nb_status nb_rtn_quantize(nb_pool *pool, const nb_grid *grid, const float *w, nb
     return nb_rtn_scales_ok(q, err);
 }
 
+/* The sum of values times zero is NaN when one of them is NaN or infinite. */
+static bool all_finite(const float *w)
+{
+    float sum = 0;
+
+    for (int j = 0; j < LANES; j++)
+        sum += w[j] * 0.0f;
+    return sum == 0.0f;
+}
+
 nb_status nb_rtn_finite(const float *w, size_t n, nb_err *err)
 {
     size_t bad = 0, first = 0;
 
-    for (size_t i = 0; i < n; i++)
+    for (; first + LANES <= n && all_finite(w + first); first += LANES) {
+    }
+    for (size_t i = first; i < n; i++)
         if (!isfinite(w[i]) && bad++ == 0)
             first = i;
     if (bad)
