@@ -2,7 +2,7 @@
 """nibble's quantizers beside the reference programs: same models, calibration rows and evaluation ids, one evaluation.
 
   python3 bench/quantize_peers.py --nibble BUILD/nibble --golden ../shared/golden --data ../shared/data [--smollm2 DIR]
-      [--work DIR] [--only REGEX] [--runs N] [--threads N] [--check PYTHON] [--install VENV] [-o bench/QUALITY.md]
+      [--work DIR] [--only REGEX] [--runs N] [--threads N] [--check PYTHON] [--install VENV] [--note TEXT] [-o bench/QUALITY.md]
 
 Every row of golden/quantizers/peers.json is answered by one nibble command with the same grid, group size, order, damping and
 rows; its KL is that of `nibble eval --ref` on the ids the row was measured with. Besides them the best of nibble for each
@@ -11,7 +11,7 @@ model and group size, plain GPTQ for the cost of what nibble adds to it, and oth
 --smollm2 is SmolLM2-135M-Instruct as a 16-bit directory; without it its rows are left out. --work keeps results between runs: a
 row that has one is not run again (delete DIR/results.json to start over). Processor seconds are user and system time, the median of
 --runs. The peers' seconds are recorded ones, less the imports (7 s GPTQModel, 5.5 s llm-compressor). --check evaluates what was
-written a second time, with evalq.py of the golden folder under PYTHON (torch, transformers, safetensors). --install makes a virtual
+written a second time, with evalq.py of the golden folder under PYTHON (torch, transformers, safetensors). --note is a sentence for the head of the table. --install makes a virtual
 environment outside the tree and installs both peers into it, for whoever wants to measure them again; it then ends.
 """
 import argparse
@@ -153,6 +153,7 @@ def main():
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--check")
     p.add_argument("--install")
+    p.add_argument("--note", default="")
     p.add_argument("-o", "--output")
     a = p.parse_args()
     if a.install:
@@ -186,6 +187,7 @@ def main():
     text = "# Quality of the quantizers beside the reference programs\n\n"
     text += "Written by `bench/quantize_peers.py`; its head says how to run it and what is compared. KL in nats a token to the 16-bit model, its\n"
     text += "99.9th percentile, share of equal most likely tokens; s: processor seconds (peers: recorded, less imports).\n\n"
+    text += a.note + "\n\n" if a.note else ""
     text += "## Best of each method\n\n" + table(["method", "best peer", "nibble", "ratio", "options"], worst)
     text += "\n## Best of all\n\n"
     rows = []
