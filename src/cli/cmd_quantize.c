@@ -169,6 +169,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--refine", NB_OPT_INT, &w.refine, 0, 100, "N", "awq, gptq: sweeps of coordinate descent over the codes (4; 0: off)" },
         { "--dynamic", NB_OPT_STR, &o.dynamic, 0, 0, "JSON", "overrides by module, as GPTQModel's dynamic: an object, or a file of it" },
         { "--ignore", NB_OPT_LIST, &ignore, 0, 0, "REGEX", "linears that stay 16-bit; may be repeated" },
+        { "--lm-head", NB_OPT_FLAG, &o.lm_head, 0, 0, NULL, "round the head too (plainly; not where it is the embedding)" },
         { "--moe-calib", NB_OPT_STR, &w.experts, 0, 0, "KIND", "tokens that calibrate an expert: routed (default) or all" },
         { "--awq-gqa-vo", NB_OPT_FLAG, &o.shared_v, 0, 0, NULL, "scale o also where heads share v (one scale for all of them)" },
         { "--scale-dtype", NB_OPT_STR, &w.scales, 0, 0, "TYPE", "f16 (default) or bf16" },

@@ -113,10 +113,12 @@ nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need 
     nb_status rc = NB_OK;
 
     memset(b, 0, sizeof *b);
-    if (!nb_plan_uniform(nb_model_plan(in->model)))
-        return nb_fail(err, NB_EUNSUPPORTED, "quantize.layers", "",
-                       "layers of %s differ in size or run together, which calibration block by block does not handle; --method rtn does",
-                       nb_model_config(in->model)->model_type);
+    if (!nb_plan_alone(nb_model_plan(in->model)))
+        return nb_fail(
+            err, NB_EUNSUPPORTED, "quantize.layers", "",
+            "layers of %s read keys of earlier layers or run together, which calibration block by block does not handle; --method rtn "
+            "does",
+            nb_model_config(in->model)->model_type);
     b->model = in->model;
     b->plan = nb_model_plan(in->model);
     b->store = in->store;

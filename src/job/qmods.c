@@ -82,7 +82,7 @@ nb_status nb_qmods_open(nb_qmods *t, const nb_plan *p, const nb_store *s, const 
         total += n;
         most = n > most ? n : most;
     }
-    t->first = nb_calloc(L + 1, sizeof *t->first);
+    t->first = nb_calloc(L + 2, sizeof *t->first);
     t->mods = nb_calloc(total ? total : 1, sizeof *t->mods);
     mods = nb_alloc_array(most ? most : 1, sizeof *mods);
     if (!t->first || !t->mods || !mods)
@@ -92,10 +92,25 @@ nb_status nb_qmods_open(nb_qmods *t, const nb_plan *p, const nb_store *s, const 
         rc = open_layer(t, p, s, l, mods, nb_layer_mods(p, s, l, mods, most), spec, rule, user, err);
     }
     if (rc == NB_OK)
-        t->first[L] = t->n;
+        t->first[L] = t->first[L + 1] = t->n;
     else
         nb_qmods_clear(t);
     nb_free(mods);
+    return rc;
+}
+
+nb_status nb_qmods_add_head(nb_qmods *t, const nb_plan *p, const nb_store *s, const nb_qspec *spec, nb_qmod_rule *rule, void *user,
+                            nb_err *err)
+{
+    static const nb_mod head = NB_MOD_HEAD;
+    nb_qmod *mods = nb_realloc(t->mods, (t->n + 1) * sizeof *mods);
+    nb_status rc;
+
+    if (!mods)
+        return nb_enomem(err, "the list of linears");
+    t->mods = mods;
+    rc = open_layer(t, p, s, t->n_layers, &head, 1, spec, rule, user, err);
+    t->first[t->n_layers + 1] = t->n;
     return rc;
 }
 

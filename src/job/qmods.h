@@ -24,7 +24,7 @@ typedef struct nb_qmod {
 typedef struct nb_qmods {
     nb_qmod *mods;
     size_t n, n_layers, n_quantized;
-    size_t *first; /* [n_layers + 1] index of the first linear of a layer */
+    size_t *first; /* [n_layers + 2] index of the first linear of a layer; behind the layers, of the head */
 } nb_qmods;
 
 /* What nb_qmods_open asks for each linear: change spec, or return false for one that stays as it is. */
@@ -34,6 +34,9 @@ typedef bool nb_qmod_rule(void *user, const nb_qmod *m, nb_qspec *spec);
  * "cfg.missing_tensor", "cfg.shape_mismatch"; NB_EUNSUPPORTED "quantize.input" for tensors that are not f16, bf16, f32 or MXFP4. */
 nb_status nb_qmods_open(nb_qmods *t, const nb_plan *p, const nb_store *s, const nb_qspec *spec, nb_qmod_rule *rule, void *user,
                         nb_err *err);
+/* The head too, behind the layers: as layer n_layers. NB_EFORMAT "cfg.missing_tensor" when the embedding serves as head. */
+nb_status nb_qmods_add_head(nb_qmods *t, const nb_plan *p, const nb_store *s, const nb_qspec *spec, nb_qmod_rule *rule, void *user,
+                            nb_err *err);
 void nb_qmods_clear(nb_qmods *t); /* a zeroed one is fine */
 /* What is written anew beside quantized linears, because scales fold into it: a norm vector, a linear that stays as it is (routers
  * too), the bias of a linear. */

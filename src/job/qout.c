@@ -451,13 +451,19 @@ static size_t tower_of(const nb_qout *o, const char *name)
     return dot && n > 0 ? (size_t)(dot - name) : 0;
 }
 
+/* The head is quantized, the last linear then. */
+static bool has_head(const nb_qout *o)
+{
+    return o->mods->n && o->mods->mods[o->mods->n - 1].mod == NB_MOD_HEAD && o->mods->mods[o->mods->n - 1].quantized;
+}
+
 /* Every matrix that stays: linears of layers by their full names, routers too, those of other towers, the head. */
 static bool list_kept(const nb_qout *o, kept *k)
 {
     const size_t suffix = strlen(".weight");
     const char *head = o->plan->head[0] ? o->plan->head : "lm_head";
     char layers[160];
-    bool ok = keep_name(k, head, strlen(head));
+    bool ok = has_head(o) || keep_name(k, head, strlen(head));
     size_t len;
 
     nb_plan_layer(o->plan, 0, layers, sizeof layers);
@@ -495,6 +501,8 @@ static nb_json *quant_config(const nb_qout *o)
         if (m->quantized && !nb_qspec_same(&m->spec, &o->spec))
             ok = o->fmt->override(q, m->at.name, &m->spec);
     }
+    if (ok && has_head(o))
+        ok = nb_json_set(q, "lm_head", nb_json_new_bool(true));
     nb_free(k.names);
     nb_free(k.list);
     if (ok)

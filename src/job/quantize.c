@@ -202,6 +202,10 @@ static nb_status open_input(nb_qjob *j, const char *model, nb_err *err)
         rc = nb_qselect_open(&j->select, j->o->dynamic, j->o->ignore, j->o->n_ignore, &j->spec, err);
     if (rc == NB_OK)
         rc = nb_qmods_open(&j->mods, &j->plan, j->src.store, &j->spec, nb_qselect_rule, j->select, err);
+    if (rc == NB_OK && j->o->lm_head && !j->plan.head[0])
+        rc = nb_fail(err, NB_EARG, "quantize.dynamic", "", "--lm-head: this model has no head of its own, its embedding serves as one");
+    if (rc == NB_OK && j->o->lm_head)
+        rc = nb_qmods_add_head(&j->mods, &j->plan, j->src.store, &j->spec, nb_qselect_rule, j->select, err);
     if (rc == NB_OK)
         rc = nb_qselect_check(j->select, err);
     if (rc == NB_OK)
@@ -295,7 +299,7 @@ static nb_status quantize_linear(nb_qjob *j, const nb_qmod *m, nb_err *err)
     rc = nb_qlin_init(&q, row.n, row.k, nb_qmod_grid(m).g, m->spec.bits, err);
     q.scale_dtype = m->spec.scale_dtype;
     if (rc == NB_OK)
-        rc = j->method->solve(j, m, &q, &row, err);
+        rc = (m->mod == NB_MOD_HEAD ? &nb_method_rtn : j->method)->solve(j, m, &q, &row, err);
     if (rc == NB_OK)
         rc = keep_zeros(j, m, &q, err);
     if (rc == NB_OK)
@@ -425,6 +429,8 @@ static nb_status work(nb_qjob *j, const char *out, const nb_err *taken, nb_err *
         rc = open_method(j, err);
     for (size_t l = j->first; rc == NB_OK && l < j->cfg.n_layers; l++)
         rc = quantize_layer(j, l, err);
+    if (rc == NB_OK && j->o->lm_head && j->mods.mods[j->mods.first[j->cfg.n_layers]].quantized)
+        rc = quantize_linear(j, &j->mods.mods[j->mods.first[j->cfg.n_layers]], err);
     return rc == NB_OK ? finish(j, err) : rc;
 }
 

@@ -100,7 +100,7 @@ nb_status nb_qjob_recipe(const nb_qjob *j, nb_json **out, nb_err *err)
              nb_json_set(r, "calib_len", nb_json_new_int((int64_t)j->calib.len)) && nb_json_set(r, "calib_sha256", nb_json_new_str(sum)) &&
              nb_json_set(r, "calib_replay", nb_json_new_str(o->replay_original ? "original" : "quantized"));
     }
-    ok = ok && put_selection(j, r);
+    ok = ok && put_selection(j, r) && (!o->lm_head || nb_json_set(r, "lm_head", nb_json_new_bool(true)));
     if (j->method->calibrates && j->cfg.moe.n_experts)
         ok = ok && nb_json_set(r, "moe_calib", nb_json_new_str(o->all_experts ? "all" : "routed")) &&
              nb_json_set(r, "least_tokens", nb_json_new_int((int64_t)j->least_tokens));

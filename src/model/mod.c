@@ -87,6 +87,23 @@ size_t nb_layer_mods(const nb_plan *p, const nb_store *s, size_t layer, nb_mod *
 
 /* ---- where they are stored ------------------------------------------------------------------------------------ */
 
+/* Only a head of its own. */
+static nb_status find_head(const nb_plan *p, const nb_store *s, nb_source *out, nb_err *err)
+{
+    char name[80];
+
+    *out = (nb_source){ 0 };
+    snprintf(name, sizeof name, "%s.weight", p->head);
+    out->w = p->head[0] ? nb_store_find(s, name) : NULL;
+    if (!out->w || out->w->rank != 2)
+        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "the model has no head of its own, its embedding serves");
+    out->n = (size_t)out->w->shape[0];
+    out->k = (size_t)out->w->shape[1];
+    snprintf(name, sizeof name, "%s.bias", p->head);
+    out->bias = nb_store_find(s, name);
+    return NB_OK;
+}
+
 static nb_status find_source(const nb_plan *p, const nb_store *s, size_t layer, nb_mod mod, nb_source *out, nb_err *err)
 {
     nb_ffn_source ffn;
@@ -104,6 +121,8 @@ static nb_status find_source(const nb_plan *p, const nb_store *s, size_t layer, 
         *out = parts[rc == NB_OK ? part : 0];
         return rc;
     }
+    if (mod == NB_MOD_HEAD)
+        return find_head(p, s, out, err);
     if (mod >= NB_MOD_KVB)
         return mod == NB_MOD_KVB      ? nb_latent_source(p, s, NULL, layer, out, err)
                : mod == NB_MOD_ROUTER ? nb_moe_router(p, s, layer, out, err)

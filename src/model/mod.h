@@ -15,6 +15,7 @@ enum {
     NB_MOD_KVB = 0x7fffff00, /* kv_b of latent attention; its op is the ABSORB op */
     NB_MOD_ROUTER,           /* these two are never quantized; the MOE op */
     NB_MOD_SHARED_GATE,      /* where the shared expert has one */
+    NB_MOD_HEAD,             /* the head of the model, of no layer; sizes and op: see its tensor */
     NB_NO_EXPERT = 0x7fffffff
 };
 

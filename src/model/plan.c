@@ -472,13 +472,12 @@ size_t nb_plan_op_at(const nb_plan *p, size_t layer, nb_role role)
     return p->n_ops;
 }
 
-bool nb_plan_uniform(const nb_plan *p)
+bool nb_plan_alone(const nb_plan *p)
 {
     const nb_config *c = p->cfg;
 
-    for (size_t i = 0; i < p->n_ops; i++)
-        for (size_t j = 0; p->ops[i].kind == NB_OP_LINEAR && j < 3 && p->ops[i].roles[j] != NB_ROLE_NONE; j++)
-            if (nb_plan_op_of(p, p->ops[i].roles[j]) != i)
-                return false;
-    return !c->dims && !c->n_streams && !c->halves && !c->moe.latent;
+    for (size_t l = 0; c->dims && l < c->n_layers; l++)
+        if (c->dims[l].kv_from != l)
+            return false;
+    return !c->n_streams && !c->halves;
 }

@@ -176,8 +176,8 @@ size_t nb_plan_states(const nb_plan *p);
 size_t nb_plan_op_of(const nb_plan *p, nb_role role);
 /* The one that a layer runs; n_ops when it runs none. */
 size_t nb_plan_op_at(const nb_plan *p, size_t layer, nb_role role);
-/* Whether layers can be run one by one with the sizes and ops of any other: no layers of other sizes, residual streams, halves, nor
- * linears that one kind of layer runs in another op than the next. What quantizes block by block needs this. */
-bool nb_plan_uniform(const nb_plan *p);
+/* Whether layers can be run one by one, each on what the one before gave: no residual streams, halves, nor keys and values of an
+ * earlier layer. What quantizes block by block needs this. */
+bool nb_plan_alone(const nb_plan *p);
 
 #endif

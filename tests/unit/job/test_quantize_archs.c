@@ -305,6 +305,29 @@ static void selections(void **state)
     }
 }
 
+/* The head as well, in a layout of either kind. */
+static void with_head(void **state)
+{
+    static const char *const formats[] = { "compressed-tensors", "awq-gemm" };
+    size_t vocab;
+    float *ref = logits_of("tests/data/models/llama", &vocab);
+    nb_err err = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(formats); i++) {
+        nb_quantize_opts o = options(NB_QUANT_RTN, NULL);
+        tally t;
+
+        o.lm_head = true;
+        o.format = formats[i];
+        o.group_size = 16;
+        assert_true(quantize(formats[i], "tests/data/models/llama", &o, ref, vocab, &t) < 0.5);
+        assert_int_equal(t.rows, 15);
+        assert_int_equal(nb_quantize("tests/data/models/gemma", in_scratch("tied"), &o, NULL, &err), NB_EARG);
+    }
+    nb_free(ref);
+}
+
 static void refused(void **state)
 {
     static const struct {
@@ -348,7 +371,8 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_kind), cmocka_unit_test(selections), cmocka_unit_test(refused) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_kind), cmocka_unit_test(selections), cmocka_unit_test(refused),
+                                        cmocka_unit_test(with_head) };
 
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
