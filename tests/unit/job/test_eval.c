@@ -441,11 +441,42 @@ static void broken_topk(void **state)
     }
 }
 
+/* Every allocation fails once: NB_ENOMEM, nothing else, nothing leaked. */
+static void out_of_memory(void **state)
+{
+    const char *file = "tests/data/eval/docs.jsonl";
+    const nb_evalset_text t = { .files = &file, .n_files = 1, .protocol = "documents-16", .bos = -1, .eos = -1, .limit = 2 };
+    uint64_t i = 0;
+    nb_status rc;
+
+    (void)state;
+    do {
+        nb_evalset s;
+        nb_eval e;
+        nb_err err = { 0 };
+        const nb_eval_opts o = { .set = &s, .resamples = 3 };
+        nb_mem_fail_at(++i);
+        rc = nb_evalset_read(&s, plain.tok, &t, &err);
+        if (rc == NB_OK)
+            rc = nb_eval_run(&rounded.model, 1, plain.model, NULL, &o, &e, &err);
+        if (rc == NB_OK) {
+            rc = nb_eval_save(plain.model, in_scratch("memory"), 3, true, &o, &err);
+            nb_eval_clear(&e);
+        }
+        nb_mem_fail_at(0);
+        if (rc != NB_OK && rc != NB_ENOMEM)
+            fail_msg("allocation %d: %d %s %s", (int)i, rc, err.cls, err.what);
+        nb_evalset_clear(&s);
+    } while (rc != NB_OK);
+    assert_true(i > 60);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(protocols), cmocka_unit_test(refused),       cmocka_unit_test(positions),    cmocka_unit_test(bootstrap),
-        cmocka_unit_test(quantiles), cmocka_unit_test(own_reference), cmocka_unit_test(saved_logits), cmocka_unit_test(broken_topk),
+        cmocka_unit_test(protocols),    cmocka_unit_test(refused),     cmocka_unit_test(positions),
+        cmocka_unit_test(bootstrap),    cmocka_unit_test(quantiles),   cmocka_unit_test(own_reference),
+        cmocka_unit_test(saved_logits), cmocka_unit_test(broken_topk), cmocka_unit_test(out_of_memory),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
