@@ -347,10 +347,10 @@ nb_status nb_out_reserve(nb_out *o, uint64_t n, nb_err *err)
     if (n == 0)
         return NB_OK;
     if (n > INT64_MAX)
-        return nb_write_failed(err, EFBIG, o->path, "reserving room");
+        return nb_write_failed(err, EFBIG, o->path, "writing");
     while (fallocate(o->fd, 0, 0, (off_t)n) != 0) {
         if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)
-            return nb_write_failed(err, errno, o->path, "reserving room");
+            return nb_write_failed(err, errno, o->path, "writing");
         if (errno != EINTR)
             break;
     }

@@ -42,8 +42,8 @@ nb_status nb_read_file(const char *path, size_t limit, char **out, size_t *n, nb
 
 /* One output file. nb_out_open creates "<path>.nibble-XXXXXX" exclusively. */
 typedef struct nb_out nb_out;
-nb_status nb_out_open(nb_out **out, const char *path, bool force, nb_err *err);         /* NB_EEXISTS when present and !force */
-nb_status nb_out_write(nb_out *o, const void *p, size_t n, nb_err *err);                /* append */
+nb_status nb_out_open(nb_out **out, const char *path, bool force, nb_err *err); /* NB_EEXISTS when present and !force */
+nb_status nb_out_write(nb_out *o, const void *p, size_t n, nb_err *err);        /* append */
 /* The file will have n bytes: room for them is taken now, so that a full disk is told at once and writing is faster. NB_EWRITE; where
  * the file system cannot do this, NB_OK and nothing happens. */
 nb_status nb_out_reserve(nb_out *o, uint64_t n, nb_err *err);

@@ -34,7 +34,7 @@ typedef struct nb_relay {
     nb_convert_sum *sum;
     /* of the item at work */
     nb_relay_item *now;
-    const nb_linear *past; /* its pages are not yet given back                                                */
+    const nb_linear *past;    /* its pages are not yet given back                                                */
     void *part[NB_MAX_PARTS]; /* whole packed tensors                                                         */
     uint64_t part_cap[NB_MAX_PARTS];
     unsigned char *tiles; /* two per thread, tile_cap bytes each */
