@@ -128,7 +128,8 @@ void nb_rtn_pseudo(nb_pool *pool, const nb_grid *grid, const float *w, const flo
 }
 
 /* Squared error of n weights on a grid, in sixteen lanes. It only compares grids: a product with 1/s serves. */
-NB_WIDE double nb_grid_error(const nb_grid *grid, const float *restrict w, size_t n, float s, float z)
+/* Static: a function with clones is exported whatever the visibility. */
+NB_WIDE static double grid_error(const nb_grid *grid, const float *restrict w, size_t n, float s, float z)
 {
     const float maxq = nb_grid_max(grid), inv = 1.0f / s;
     float e[LANES] = { 0 };
@@ -147,6 +148,11 @@ NB_WIDE double nb_grid_error(const nb_grid *grid, const float *restrict w, size_
     for (int j = 0; j < LANES; j++)
         sum += (double)e[j];
     return sum;
+}
+
+double nb_grid_error(const nb_grid *grid, const float *restrict w, size_t n, float s, float z)
+{
+    return grid_error(grid, w, n, s, z);
 }
 
 /* The first narrower grid of a range with the least error; *s and *z come in as those of the whole range. */
