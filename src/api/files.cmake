@@ -6,7 +6,9 @@ target_include_directories(nb_api PUBLIC ${PROJECT_SOURCE_DIR}/include)
 target_compile_definitions(nb_api PRIVATE NB_VERSION="${PROJECT_VERSION}")
 
 # libnibble: the objects of every floor, once as an archive and once as a shared library, with the packages they use.
+# The HTTP server is the program's alone: its library would come with every program that links ours.
 get_property(floors GLOBAL PROPERTY NB_FLOORS)
+list(REMOVE_ITEM floors nb_serve)
 get_property(isas GLOBAL PROPERTY NB_ISAS)
 set(parts ${floors} ${isas})
 list(TRANSFORM parts REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
