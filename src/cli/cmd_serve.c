@@ -104,6 +104,8 @@ static nb_status check_opts(const serve *s, nb_err *err)
     const serve_opts *o = &s->o;
     nb_tool_format tools;
     nb_reason_format reason;
+    nb_dtype kv;
+    nb_status rc;
 
     if (!local_host(o->host) && s->keys.n == 0 && !o->unsafe_bind)
         return nb_fail(err, NB_EARG, "net.unsafe_bind", "HT-27",
@@ -119,8 +121,9 @@ static nb_status check_opts(const serve *s, nb_err *err)
         return nb_fail(err, NB_EARG, "arg.value", "", "--reasoning-parser %s is not known; see nibble serve --help", o->reasoning_parser);
     if (o->generation_config && strcmp(o->generation_config, "auto") != 0 && strcmp(o->generation_config, "none") != 0)
         return nb_fail(err, NB_EARG, "arg.value", "", "--generation-config is auto or none");
-    if (o->kv && strcmp(o->kv, "f16") != 0 && strcmp(o->kv, "f32") != 0 && strcmp(o->kv, "q8") != 0)
-        return nb_fail(err, NB_EARG, "arg.value", "", "--kv is f16, q8 or f32");
+    rc = nb_cli_kv(o->kv, &kv, err);
+    if (rc != NB_OK)
+        return rc;
     if (o->log_format && strcmp(o->log_format, "text") != 0 && strcmp(o->log_format, "json") != 0)
         return nb_fail(err, NB_EARG, "arg.value", "", "--log-format is text or json");
     return NB_OK;
@@ -222,70 +225,60 @@ static char *template_source(serve *s)
     return all.p;
 }
 
-/* Pages of the KV pool: what --kv-cache says, else what max_seqs full contexts need, within 60 % of the free memory. */
-static nb_status pool_pages(const serve *s, size_t context, size_t *pages, uint64_t *page_bytes, nb_err *err)
+/* Blocks of the KV pool: what --kv-cache holds, else what max_seqs full contexts need, within 60 % of the free memory. */
+static nb_status pool_pages(const serve *s, nb_engine_opts *e, nb_err *err)
 {
     const uint64_t available = nb_mem_free();
-    nb_fit one, two;
-    uint64_t budget, want;
-    nb_dtype kv = s->o.kv && strcmp(s->o.kv, "f32") == 0 ? NB_DT_F32 : s->o.kv && strcmp(s->o.kv, "q8") == 0 ? NB_DT_I8 : NB_DT_F16;
-    const nb_config *c = nb_model_config(s->l.model);
-    nb_status rc = nb_model_fit(c, nb_model_plan(s->l.model), NULL, NULL, NB_PAGE, 1, kv, &one, err);
+    uint64_t budget = available / 5 * 3;
 
-    if (rc == NB_OK)
-        rc = nb_model_fit(c, nb_model_plan(s->l.model), NULL, NULL, 2 * NB_PAGE, 1, kv, &two, err);
-    if (rc != NB_OK)
-        return rc;
-    *page_bytes = two.kv - one.kv ? two.kv - one.kv : 1;
     if (s->o.kv_cache && !parse_bytes(s->o.kv_cache, &budget))
         return nb_fail(err, NB_EARG, "arg.value", "", "--kv-cache is a size such as 2G or 512M");
-    if (!s->o.kv_cache) {
-        want = (uint64_t)s->o.max_seqs * ((context + NB_PAGE - 1) / NB_PAGE) * *page_bytes;
-        budget = available / 5 * 3;
-        budget = want < budget ? want : budget;
-    } else if (budget > available) {
+    if (s->o.kv_cache && budget > available)
         return nb_fail(err, NB_ENOMEM, "mem.budget", "MM-01",
                        "--kv-cache asks for %" PRIu64 " MB, %" PRIu64 " MB of memory are free; give less", budget >> 20, available >> 20);
-    }
-    *pages = (size_t)(budget / *page_bytes);
-    if (*pages < 2)
-        return nb_fail(err, NB_ENOMEM, "mem.budget", "MM-01",
-                       "a KV pool of %" PRIu64 " bytes holds no block of %" PRIu64 " bytes; free memory, or give --kv-cache", budget,
-                       *page_bytes);
-    return NB_OK;
+    e->n_pages = 1 + e->max_seqs * ((e->context + NB_PAGE - 1) / NB_PAGE);
+    if (s->o.kv_cache || nb_engine_cache_bytes(s->l.model, e) > budget)
+        e->n_pages = nb_engine_pages_in(s->l.model, e, budget);
+    return e->n_pages < 3
+               ? nb_fail(err, NB_ENOMEM, "mem.budget", "MM-01",
+                         "a KV pool of %" PRIu64 " bytes holds fewer than two blocks of %d tokens; free memory, or give --kv-cache", budget,
+                         NB_PAGE)
+               : NB_OK;
 }
 
 static nb_status open_engine(serve *s, nb_err *err)
 {
     const nb_config *c = nb_model_config(s->l.model);
-    const size_t limit = c->context ? (size_t)c->context : 4096;
-    size_t context = s->o.context ? (size_t)s->o.context : limit, pages = 0;
-    uint64_t page_bytes = 0;
     nb_engine_opts e = { .pool = s->pool,
+                         .context = s->o.context ? (size_t)s->o.context
+                                    : c->context ? c->context
+                                                 : 4096,
                          .max_seqs = (size_t)s->o.max_seqs,
                          .max_batched = (size_t)s->o.max_batched,
                          .step_ms = s->o.step_ms,
-                         .kv_dtype = s->o.kv && strcmp(s->o.kv, "f32") == 0  ? NB_DT_F32
-                                     : s->o.kv && strcmp(s->o.kv, "q8") == 0 ? NB_DT_I8
-                                                                             : NB_DT_F16,
                          .no_prefix_cache = s->o.no_cache,
-                         .policy = s->o.policy && *s->o.policy == 'p'   ? NB_SCHED_PRIORITY
-                                   : s->o.policy && *s->o.policy == 'l' ? NB_SCHED_LPM
-                                                                        : NB_SCHED_FCFS,
+                         .policy = !s->o.policy            ? NB_SCHED_FCFS
+                                   : s->o.policy[0] == 'p' ? NB_SCHED_PRIORITY
+                                   : s->o.policy[0] == 'l' ? NB_SCHED_LPM
+                                                           : NB_SCHED_FCFS,
                          .priority_age_s = s->o.priority_age,
                          .max_queued = (size_t)s->o.max_queued };
-    nb_status rc = pool_pages(s, context, &pages, &page_bytes, err);
+    nb_status rc = nb_cli_kv(s->o.kv, &e.kv_dtype, err);
+    size_t tokens;
 
+    if (rc == NB_OK && c->context && e.context > c->context)
+        e.context = c->context;
+    if (rc == NB_OK)
+        rc = pool_pages(s, &e, err);
     if (rc != NB_OK)
         return rc;
-    if ((pages - 1) * NB_PAGE < context) {
+    tokens = (e.n_pages - 1) * NB_PAGE;
+    if (tokens < e.context) {
         nb_log(&s->cli->host, NB_LOG_WARN,
-               "serve.context: the KV pool holds %zu tokens, so the context is %zu instead of %zu; more with --kv-cache",
-               (pages - 1) * NB_PAGE, (pages - 1) * NB_PAGE, context);
-        context = (pages - 1) * NB_PAGE;
+               "serve.context: the KV pool holds %zu tokens, so the context is %zu instead of %zu; more with --kv-cache", tokens, tokens,
+               e.context);
+        e.context = tokens;
     }
-    e.context = context;
-    e.n_pages = pages + 1;
     memcpy(e.fingerprint, s->fingerprint, sizeof e.fingerprint);
     return nb_engine_open(s->l.model, &e, &s->engine, err);
 }
