@@ -523,7 +523,7 @@ static nb_status save(const bench *s, const nb_json *o, nb_err *err)
 
     if (!text)
         return nb_enomem(err, "the result");
-    snprintf(model, sizeof model, "%s", base ? base + 1 : s->model_id);
+    snprintf(model, sizeof model, "%.255s", base ? base + 1 : s->model_id);
     if (s->result_file)
         snprintf(path, sizeof path, "%s%s%s", s->result_dir ? s->result_dir : "", s->result_dir ? "/" : "", s->result_file);
     else
