@@ -134,6 +134,25 @@ static nb_status check_override(const nb_qjob *j, const nb_qmod *m, nb_err *err)
     return NB_OK;
 }
 
+/* Overrides may need a layout that holds more than the usual one of GPTQ: zero points of 0, or 5 to 7 bits. */
+static void widen_layout(nb_qjob *j)
+{
+    const char *name = j->fmt->name;
+
+    if (j->o->format || strncmp(name, "gptq", 4) != 0)
+        return;
+    for (size_t i = 0; i < j->mods.n; i++) {
+        const nb_qspec *s = &j->mods.mods[i].spec;
+        if (!j->mods.mods[i].quantized)
+            continue;
+        if (s->bits >= 5 && s->bits <= 7)
+            name = "gptq_p";
+        else if (!s->sym && strcmp(name, "gptq") == 0)
+            name = "gptq_v2";
+    }
+    j->fmt = nb_format_find(name);
+}
+
 static nb_status check_linears(const nb_qjob *j, nb_err *err)
 {
     nb_status rc = check_groups(j, err);
@@ -208,8 +227,10 @@ static nb_status open_input(nb_qjob *j, const char *model, nb_err *err)
         rc = nb_qmods_add_head(&j->mods, &j->plan, j->src.store, &j->spec, nb_qselect_rule, j->select, err);
     if (rc == NB_OK)
         rc = nb_qselect_check(j->select, err);
-    if (rc == NB_OK)
+    if (rc == NB_OK) {
+        widen_layout(j);
         rc = check_linears(j, err);
+    }
     nb_err_at(err, model, NULL);
     return rc;
 }
