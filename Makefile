@@ -9,7 +9,7 @@ LAUNCH := $(if $(shell command -v ccache 2>/dev/null),-DCMAKE_C_COMPILER_LAUNCHE
 
 help:
 	@echo "make demo      build, quantize a small real model with AWQ, measure it, let it write (MODEL=smollm2: a chat model)"
-	@echo "make check     install what is missing, build, run every test (FUZZ=1: fuzz every reader for a minute too)"
+	@echo "make check     install what is missing, build, run every test (CLIENTS=1: real clients too; FUZZ=1: fuzzers too)"
 	@echo "make build     the program at $(NIBBLE)"
 	@echo "make bench     kernels and whole steps, with the read bandwidth of the same run"
 	@echo "make format    lay out the source (clang-format)"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Everything `make check` runs, in order (FUZZ=1: also each fuzz target for a minute); ends with one line "check: N passed, N failed, N skipped".
+# Everything `make check` runs, in order (CLIENTS=1: also real clients of the server; FUZZ=1: each fuzz target for a minute); ends with one line "check: N passed, N failed, N skipped".
 set -u
 cd "$(dirname "$0")/.."
 launch=
@@ -46,6 +46,14 @@ build release && tests release
 build dev && tests dev -L 'unit|cli'
 build clang
 build tsan threads && tests tsan -L threads
+if [ "${CLIENTS:-0}" != 0 ]; then
+    step "clients of the server"
+    tests/clients/run.sh build/release/nibble >build/clients.log 2>&1
+    cat build/clients.log
+    passed=$((passed + $(grep -c '^ok client' build/clients.log)))
+    failed=$((failed + $(grep -c '^not ok client' build/clients.log)))
+    skipped=$((skipped + $(grep -c '^skipped' build/clients.log)))
+fi
 if [ "${FUZZ:-0}" != 0 ]; then
     step "fuzz, 60 s each"
     tools/fuzz.sh 60 >build/fuzz.log 2>&1

@@ -82,7 +82,7 @@ check("async, same answer in a crowd", alone == text and crowded == text)
 
 shape = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
          "required": ["name", "age"], "additionalProperties": False}
-r = client.chat.completions.create(model=model, messages=[{"role": "user", "content": "A person as JSON."}], max_tokens=60, temperature=0,
+r = client.chat.completions.create(model=model, messages=[{"role": "user", "content": "A person as JSON."}], max_tokens=400, temperature=0,
                                    response_format={"type": "json_schema", "json_schema": {"name": "person", "schema": shape, "strict": True}})
 person = json.loads(r.choices[0].message.content)
 check("JSON schema", set(person) == {"name", "age"} and isinstance(person["age"], int))
@@ -94,7 +94,7 @@ try:
         name: str = pydantic.Field(max_length=12)
         age: int = pydantic.Field(ge=0, le=120)
 
-    p = client.chat.completions.parse(model=model, messages=[{"role": "user", "content": "A person as JSON."}], max_tokens=60, temperature=0,
+    p = client.chat.completions.parse(model=model, messages=[{"role": "user", "content": "A person as JSON."}], max_tokens=400, temperature=0,
                                       response_format=Person)
     check("parse", isinstance(p.choices[0].message.parsed, Person))
 except ImportError:
@@ -102,16 +102,16 @@ except ImportError:
 
 tool = {"type": "function", "function": {"name": "get_weather", "description": "Weather of a city.", "parameters": {
     "type": "object", "properties": {"city": {"type": "string", "maxLength": 16}}, "required": ["city"], "additionalProperties": False}}}
-named = client.chat.completions.create(model=model, messages=[{"role": "user", "content": "Weather in Paris?"}], max_tokens=60, temperature=0, tools=[tool],
+named = client.chat.completions.create(model=model, messages=[{"role": "user", "content": "Weather in Paris?"}], max_tokens=400, temperature=0, tools=[tool],
                                        tool_choice={"type": "function", "function": {"name": "get_weather"}})
 call = named.choices[0].message.tool_calls[0]
 check("named tool", call.function.name == "get_weather" and "city" in json.loads(call.function.arguments) and named.choices[0].finish_reason == "stop")
-required = client.chat.completions.create(model=model, messages=[{"role": "user", "content": "Weather in Paris?"}], max_tokens=80, temperature=0, tools=[tool],
+required = client.chat.completions.create(model=model, messages=[{"role": "user", "content": "Weather in Paris?"}], max_tokens=400, temperature=0, tools=[tool],
                                           tool_choice="required")
 call = required.choices[0].message.tool_calls[0]
 check("required tool", call.function.name == "get_weather" and "city" in json.loads(call.function.arguments) and required.choices[0].finish_reason == "tool_calls")
 pieces, name = "", None
-for chunk in client.chat.completions.create(model=model, messages=[{"role": "user", "content": "Weather in Paris?"}], max_tokens=60, temperature=0, tools=[tool],
+for chunk in client.chat.completions.create(model=model, messages=[{"role": "user", "content": "Weather in Paris?"}], max_tokens=400, temperature=0, tools=[tool],
                                             tool_choice={"type": "function", "function": {"name": "get_weather"}}, stream=True):
     for d in (chunk.choices[0].delta.tool_calls or []) if chunk.choices else []:
         name = d.function.name or name
