@@ -340,7 +340,7 @@ static void faults(void **state)
     (void)state;
     snprintf(out, sizeof out, "%s", at("faulty"));
     for (size_t r = 0; r < NB_LEN(rows); r++)
-        for (size_t i = 0; i < points(); i++) {
+        for (size_t i = 0; i < points() / 2; i++) {
             const long n = (long)(nb_rng_uniform(12, r, i) * (double)all);
             nb_quantize_result res;
             char label[64];
@@ -735,7 +735,7 @@ static void no_memory(void **state)
     assert_int_equal(run(out, &o, NULL, &err), NB_OK);
     all = nb_mem_fail_at(0);
     sh("rm -rf '%s'", out);
-    for (size_t i = 0; i < points(); i++) {
+    for (size_t i = 0; i < points() / 2; i++) {
         const uint64_t n = 1 + (uint64_t)(nb_rng_uniform(13, 0, i) * (double)all);
         nb_quantize_result res;
         char label[64];
