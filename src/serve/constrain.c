@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "serve/gen.h"
+#include "text/tool_grammar.h"
 
 nb_status nb_constraints_init(nb_constraints *k, nb_err *err)
 {
@@ -132,8 +133,9 @@ static bool refuse_grammar(nb_gen *g, const char *param, const nb_err *err)
     return nb_refuse_err(&g->refusal, 400, code, param, err);
 }
 
-/* Each choice its own state; the mask rests while the prompt leaves the answer inside reasoning (GRM-7). */
-static bool open_states(nb_gen *g)
+/* Each choice its own state. The mask rests until `marker` has come (NULL: it does not), and while the prompt leaves the answer
+ * inside reasoning (GRM-7). */
+static bool open_states(nb_gen *g, const char *marker)
 {
     const char *end = nb_reason_format_end(g->t->reason);
     nb_err err = { 0 };
@@ -142,7 +144,9 @@ static bool open_states(nb_gen *g)
         nb_choice *c = &g->choices[i];
         nb_status rc = nb_gstate_open(g->grammar, &c->grammar, &err);
 
-        if (rc == NB_OK && end && c->parser && nb_reply_is_reasoning(c->parser))
+        if (rc == NB_OK && marker)
+            rc = nb_gstate_wait(c->grammar, marker, strlen(marker), &err);
+        else if (rc == NB_OK && end && c->parser && nb_reply_is_reasoning(c->parser))
             rc = nb_gstate_wait(c->grammar, end, strlen(end), &err);
         if (rc != NB_OK)
             return nb_refuse_err(&g->refusal, 503, "out_of_memory", NULL, &err);
@@ -151,6 +155,30 @@ static bool open_states(nb_gen *g)
     for (size_t p = 0; g->limits && p < g->n_prompts; p++)
         g->limits[p] = (nb_limit){ { on_mask, on_accept, &g->limits[p] }, g, p * g->ask.n };
     return g->limits || nb_refuse(&g->refusal, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
+}
+
+/* Calls in the model's own form (TOOL-2): required and named ones from the first token, others from their marker on. */
+static bool constrain_calls(nb_gen *g)
+{
+    const bool must = g->own_calls;
+    const char *marker = must ? NULL : nb_tool_format_begin(g->t->tools);
+    const nb_tool_grammar_opts o = { .format = g->t->tools,
+                                     .tools = g->ask.tools,
+                                     .name = g->ask.tool_choice == NB_CALLS_NAMED ? g->ask.tool_name : NULL,
+                                     .several = g->ask.parallel_tools && !must, /* a model that must call would go on calling */
+                                     .begun = !must };
+    nb_gcache *cache;
+    nb_err err = { 0 };
+    nb_status rc;
+
+    if (!must && !marker)
+        return true;
+    rc = get_cache(g->t, &cache, &err);
+    if (rc == NB_OK)
+        rc = nb_grammar_new_tools(g->t->constraints->vocab, &o, NULL, &g->grammar, &err);
+    if (rc != NB_OK && !must && rc != NB_ENOMEM)
+        return true; /* then such calls are only parsed */
+    return rc == NB_OK ? open_states(g, marker) : refuse_grammar(g, "tools", &err);
 }
 
 bool nb_gen_constrain(nb_gen *g)
@@ -168,6 +196,8 @@ bool nb_gen_constrain(nb_gen *g)
     nb_err err = { 0 };
     nb_status rc;
 
+    if (a->constraint == NB_CON_NONE && (g->own_calls || (a->tool_choice == NB_CALLS_AUTO && a->tools && g->t->tools != NB_TOOLS_NONE)))
+        return constrain_calls(g);
     if (a->constraint == NB_CON_NONE && a->tool_choice != NB_CALLS_REQUIRED && a->tool_choice != NB_CALLS_NAMED)
         return true;
     if (a->constraint == NB_CON_NONE) {
@@ -185,5 +215,5 @@ bool nb_gen_constrain(nb_gen *g)
     if (rc == NB_OK)
         rc = nb_gcache_get(cache, kind, made, &g->grammar, &err);
     nb_json_free(made);
-    return rc == NB_OK ? open_states(g) : refuse_grammar(g, param, &err);
+    return rc == NB_OK ? open_states(g, NULL) : refuse_grammar(g, param, &err);
 }

@@ -129,6 +129,8 @@ static bool refuse_template(nb_gen *g, const nb_err *err)
 
     if (strcmp(err->cls, "tmpl.none") == 0)
         return nb_refuse(&g->refusal, 400, "unsupported_parameter", "messages", "This model has no chat template; use /v1/completions.");
+    if (strcmp(err->cls, "tmpl.empty") == 0)
+        return nb_refuse(&g->refusal, 400, "empty_prompt", "messages", "The prompt has no tokens; send some text.");
     return nb_refuse_err(&g->refusal, 400, limit ? "template_limit" : "template_error", "messages", err);
 }
 
@@ -148,18 +150,18 @@ static bool prepare_chat(nb_gen *g)
     }
     if (rc == NB_OK && !chat)
         rc = nb_fail(&err, NB_EUNSUPPORTED, "tmpl.none", "", "no template");
-    if (rc == NB_OK)
+    if (rc == NB_OK && g->ask.add_special) { /* against the custom: the template has them */
         rc = nb_chat_render(chat, o, g->ask.add_generation_prompt, NULL, &g->prompt_text, &err);
+        if (rc == NB_OK)
+            rc = nb_tokenizer_encode(g->t->tok, g->prompt_text.p ? g->prompt_text.p : "", g->prompt_text.n, true, true, &g->prompts[0],
+                                     &err);
+    } else if (rc == NB_OK) {
+        rc = nb_chat_encode(chat, g->t->tok, o, g->ask.add_generation_prompt, NULL, false, &g->prompt_text, &g->prompts[0], &err);
+    }
     nb_json_free(o);
     nb_chat_close(own);
-    if (rc == NB_OK) {
-        rc = nb_tokenizer_encode(g->t->tok, g->prompt_text.p ? g->prompt_text.p : "", g->prompt_text.n, g->ask.add_special, true,
-                                 &g->prompts[0], &err);
-        if (rc != NB_OK)
-            nb_refuse_err(&g->refusal, 400, "invalid_value", "messages", &err);
-    } else {
+    if (rc != NB_OK)
         refuse_template(g, &err);
-    }
     return rc == NB_OK;
 }
 
@@ -316,7 +318,7 @@ static bool prepare_stop_strings(nb_gen *g)
 /* Which parts of the answer are reasoning and calls. */
 static nb_reply_opts parser_opts(const nb_gen *g)
 {
-    const bool calls = g->ask.tool_choice == NB_CALLS_AUTO && g->ask.tools;
+    const bool calls = g->ask.tools && (g->ask.tool_choice == NB_CALLS_AUTO || g->own_calls);
 
     return (nb_reply_opts){ .tools = calls ? g->t->tools : NB_TOOLS_NONE,
                             .reason = g->t->reason,
@@ -326,13 +328,23 @@ static nb_reply_opts parser_opts(const nb_gen *g)
                             .one_call = !g->ask.parallel_tools };
 }
 
+/* Required and named calls in the model's own form, where a grammar of it can be made (constrain.c). */
+static bool own_form(const nb_gen *g)
+{
+    return (g->ask.tool_choice == NB_CALLS_REQUIRED || g->ask.tool_choice == NB_CALLS_NAMED) && g->t->tools != NB_TOOLS_NONE &&
+           g->t->tools != NB_TOOLS_PYTHONIC && g->t->tools != NB_TOOLS_GPT_OSS;
+}
+
 static bool prepare_choices(nb_gen *g)
 {
-    nb_reply_opts o = parser_opts(g);
-    const bool parsed = g->ask.chat && (o.tools != NB_TOOLS_NONE || o.reason != NB_REASON_NONE);
-    const bool skip = g->ask.skip_special && !(parsed && nb_reply_wants_special(&o));
     nb_err err = { 0 };
+    nb_reply_opts o;
+    bool parsed, skip;
 
+    g->own_calls = own_form(g);
+    o = parser_opts(g);
+    parsed = g->ask.chat && (o.tools != NB_TOOLS_NONE || o.reason != NB_REASON_NONE);
+    skip = g->ask.skip_special && !(parsed && nb_reply_wants_special(&o));
     for (size_t i = 0; i < g->n_choices; i++) {
         nb_choice *c = &g->choices[i];
 
@@ -469,7 +481,7 @@ static void pass(const nb_gen *g, nb_choice *c, const char *p, size_t n)
     nb_err err = { 0 };
 
     c->passed += n;
-    if (g->ask.tool_choice == NB_CALLS_NAMED && !(c->parser && nb_reply_is_reasoning(c->parser)))
+    if (g->ask.tool_choice == NB_CALLS_NAMED && !g->own_calls && !(c->parser && nb_reply_is_reasoning(c->parser)))
         named_call(g, c, p, n);
     else if (!c->parser)
         nb_buf_put(&c->content, p, n);
@@ -514,7 +526,7 @@ static void take_rest(nb_gen *g, nb_choice *c)
     }
     if (c->parser && nb_reply_finish(c->parser, on_part, c, &err) != NB_OK)
         c->failed = true;
-    if (g->ask.tool_choice == NB_CALLS_REQUIRED)
+    if (g->ask.tool_choice == NB_CALLS_REQUIRED && !g->own_calls)
         required_call(g, c);
     c->failed = c->failed || rest.failed;
     nb_buf_clear(&rest);
@@ -524,7 +536,7 @@ void nb_token_bytes(const nb_tokenizer *t, int32_t id, nb_buf *out)
 {
     nb_err err = { 0 };
 
-    nb_tokenizer_decode(t, &id, 1, false, out, &err);
+    (void)nb_tokenizer_bytes(t, id, out, &err);
 }
 
 static void keep_logprob(nb_gen *g, nb_choice *c, const nb_event *ev, size_t at)

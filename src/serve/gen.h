@@ -116,6 +116,7 @@ typedef struct nb_gen {
     nb_buf prompt_text; /* of a chat, as rendered */
     nb_stops *stops;    /* NULL: none */
     nb_grammar *grammar;
+    bool own_calls;          /* required or named calls are written in the model's own form, and parsed like all others */
     struct nb_limit *limits; /* what the engine asks, per prompt; in the arena */
     nb_ids *bad_words;
     size_t n_bad_words;

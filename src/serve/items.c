@@ -293,7 +293,7 @@ static void stream(nb_gen *g, bool done)
 {
     struct nb_items *s = g->items;
     const nb_choice *c = &g->choices[0];
-    const bool hold = g->ask.tool_choice == NB_CALLS_REQUIRED && !c->done; /* it may be a call yet */
+    const bool hold = g->ask.tool_choice == NB_CALLS_REQUIRED && !g->own_calls && !c->done; /* it may be a call yet */
     nb_buf b = { 0 };
 
     if (c->reasoning.n > s->reasoning)

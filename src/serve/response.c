@@ -420,7 +420,7 @@ static bool calls_have_news(const nb_choice *c)
 /* Bytes of content that may go out: with required calls it is JSON of a call until the end shows otherwise. */
 static size_t content_ready(const nb_gen *g, const nb_choice *c)
 {
-    return g->ask.tool_choice == NB_CALLS_REQUIRED && !c->done ? c->content_sent : c->content.n;
+    return g->ask.tool_choice == NB_CALLS_REQUIRED && !g->own_calls && !c->done ? c->content_sent : c->content.n;
 }
 
 static void put_delta(nb_buf *b, const nb_gen *g, nb_choice *c)
