@@ -451,7 +451,7 @@ static void broken_topk(void **state)
 static void out_of_memory(void **state)
 {
     const char *file = "tests/data/eval/docs.jsonl";
-    const nb_evalset_text t = { .files = &file, .n_files = 1, .protocol = "documents-16", .bos = -1, .eos = -1, .limit = 2 };
+    const nb_evalset_text t = { .files = &file, .n_files = 1, .protocol = "documents-4", .bos = -1, .eos = -1, .limit = 1 };
     uint64_t i = 0;
     nb_status rc;
 
