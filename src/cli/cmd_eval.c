@@ -76,7 +76,7 @@ static nb_status eval_dump(nb_cli *cli, const eval_args *a, nb_pool *pool, nb_er
 
 /* ---- perplexity, distance, accuracy ---- */
 
-typedef struct session {
+typedef struct evaluation {
     nb_cli *cli;
     const eval_args *a;
     nb_pool *pool;
@@ -93,9 +93,9 @@ typedef struct session {
     nb_out *page;
     nb_eval_opts o;
     char data[512];
-} session;
+} evaluation;
 
-static nb_status read_set(session *s, nb_err *err)
+static nb_status read_set(evaluation *s, nb_err *err)
 {
     const eval_args *a = s->a;
     const nb_config *c = nb_model_config(s->model[0]);
@@ -119,7 +119,7 @@ static nb_status read_set(session *s, nb_err *err)
     return rc == NB_OK ? nb_evalset_rows(&s->set, &s->rows, a->ids, (size_t)a->limit, err) : rc;
 }
 
-static nb_status read_choices(session *s, nb_err *err)
+static nb_status read_choices(evaluation *s, nb_err *err)
 {
     const nb_config *c = nb_model_config(s->model[0]);
     const nb_choice_opts o = { .context = c->context,
@@ -131,7 +131,7 @@ static nb_status read_choices(session *s, nb_err *err)
     return nb_choiceset_read(&s->questions, s->own[0].tok, s->a->choices, &o, err);
 }
 
-static nb_status open_all(session *s, nb_err *err)
+static nb_status open_all(evaluation *s, nb_err *err)
 {
     const eval_args *a = s->a;
     nb_status rc = a->report ? nb_out_open(&s->page, a->report, a->dump.force, err) : NB_OK;
@@ -151,7 +151,7 @@ static nb_status open_all(session *s, nb_err *err)
     return rc == NB_OK && a->ref ? open_model(s->cli, &s->ref, a->ref, s->pool, err) : rc;
 }
 
-static nb_status run_choices(session *s, nb_err *err)
+static nb_status run_choices(evaluation *s, nb_err *err)
 {
     const size_t n = s->a->n_models, all = s->questions.n_choices;
     double *ll = nb_alloc_array(all, 2 * sizeof *ll), *ref_ll = ll ? ll + all : NULL;
@@ -171,7 +171,7 @@ static nb_status run_choices(session *s, nb_err *err)
     return rc;
 }
 
-static nb_status measure(session *s, nb_err *err)
+static nb_status measure(evaluation *s, nb_err *err)
 {
     const eval_args *a = s->a;
     nb_status rc = NB_OK;
@@ -192,7 +192,7 @@ static nb_status measure(session *s, nb_err *err)
 }
 
 /* The HTML page under its final name. */
-static nb_status write_page(session *s, nb_eval_all *all, nb_err *err)
+static nb_status write_page(evaluation *s, nb_eval_all *all, nb_err *err)
 {
     const eval_args *a = s->a;
     nb_out *out = s->page;
@@ -219,7 +219,7 @@ static nb_status write_page(session *s, nb_eval_all *all, nb_err *err)
     return rc;
 }
 
-static nb_status show(session *s, nb_err *err)
+static nb_status show(evaluation *s, nb_err *err)
 {
     const eval_args *a = s->a;
     nb_eval_hints hints;
@@ -249,7 +249,7 @@ static nb_status show(session *s, nb_err *err)
     return a->report ? write_page(s, &all, err) : NB_OK;
 }
 
-static nb_status save(session *s, nb_err *err)
+static nb_status save(evaluation *s, nb_err *err)
 {
     const nb_status rc = nb_eval_save(s->model[0], s->a->save, (size_t)s->a->top, s->a->dump.force, &s->o, err);
 
@@ -261,7 +261,7 @@ static nb_status save(session *s, nb_err *err)
 
 static nb_status eval_score(nb_cli *cli, const eval_args *a, nb_pool *pool, nb_err *err)
 {
-    session *s = nb_calloc(1, sizeof *s);
+    evaluation *s = nb_calloc(1, sizeof *s);
     nb_status rc;
 
     if (!s)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
@@ -24,7 +25,7 @@ extern const size_t nb_page_html_size;
 typedef struct serve_opts {
     const char *host, *key_file, *kv, *kv_cache, *scope, *policy, *tool_parser, *reasoning_parser, *generation_config, *template_file,
         *log_format;
-    int64_t port, context, max_seqs, max_batched, max_queued, max_n, max_conns, max_body_mib, prepare;
+    int64_t port, context, max_seqs, max_batched, max_queued, max_per_key, max_n, max_conns, max_body_mib, prepare;
     double step_ms, queue_timeout, request_timeout, drain_s, stall_s, priority_age;
     bool no_admin, metrics_open, any_model, any_host, unsafe_bind, strict, lenient, request_template, no_cache, expose_root, quiet_requests,
         watchdog;
@@ -262,7 +263,8 @@ static nb_status open_engine(serve *s, nb_err *err)
                                    : s->o.policy[0] == 'l' ? NB_SCHED_LPM
                                                            : NB_SCHED_FCFS,
                          .priority_age_s = s->o.priority_age,
-                         .max_queued = (size_t)s->o.max_queued };
+                         .max_queued = (size_t)s->o.max_queued,
+                         .max_per_key = (size_t)s->o.max_per_key };
     nb_status rc = nb_cli_kv(s->o.kv, &e.kv_dtype, err);
     size_t tokens;
 
@@ -513,9 +515,11 @@ static nb_status wait_for_end(serve *s, nb_err *err)
 
 static nb_status serve_path(serve *s, const char *path, nb_err *err)
 {
+    const struct rlimit none = { 0, 0 };
     size_t cut;
     nb_status rc = add_keys(s, err);
 
+    setrlimit(RLIMIT_CORE, &none); /* prompts and keys do not reach the disk (PC-11) */
     if (rc == NB_OK)
         rc = check_opts(s, err);
     if (rc == NB_OK)
@@ -609,6 +613,8 @@ static nb_status run_serve(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--priority-age", NB_OPT_NUM, &s.o.priority_age, 0, 1e6, "S",
           "a waiting request gains one priority every S seconds (default 10)" },
         { "--max-queued", NB_OPT_INT, &s.o.max_queued, 0, 1e6, "N", "requests waiting before 429 (default 256; 0: no bound)" },
+        { "--max-concurrent-per-key", NB_OPT_INT, &s.o.max_per_key, 0, 1e6, "N",
+          "sequences of one API key computed together (default: no bound)" },
         { "--queue-timeout", NB_OPT_NUM, &s.o.queue_timeout, 0, 1e6, "S", "a request waits at most so long (default: no limit)" },
         { "--request-timeout", NB_OPT_NUM, &s.o.request_timeout, 0, 1e6, "S", "a request takes at most so long (default 600)" },
         { "--max-n", NB_OPT_INT, &s.o.max_n, 1, NB_MAX_CHOICES, "N", "choices of one request (default 16)" },
