@@ -70,6 +70,8 @@ void nb_sha256_add(nb_sha256 *s, const void *data, size_t n)
     const uint8_t *p = data;
     size_t have = s->n % 64;
 
+    if (n == 0) /* data may be NULL */
+        return;
     s->n += n;
     if (have) {
         const size_t take = n < 64 - have ? n : 64 - have;

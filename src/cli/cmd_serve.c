@@ -47,6 +47,7 @@ typedef struct serve {
     uint8_t fingerprint[32];
     char identity[512], name[256], isa[64];
     nb_host host;
+    const char *served[65]; /* names of the model */
 } serve;
 
 /* ---- options ---- */
@@ -356,7 +357,7 @@ static nb_json *card_info(const serve *s)
 
 static nb_status be_ready(serve *s, const char *path, nb_err *err)
 {
-    const char *names[NB_LEN(s->o.names.v)];
+    const char **names = s->served;
     size_t n = s->o.names.n;
     char *tmpl = template_source(s);
     nb_server_model m = { .engine = s->engine,
@@ -386,10 +387,10 @@ static nb_status be_ready(serve *s, const char *path, nb_err *err)
     size_t used = 0;
     nb_status rc;
 
-    memcpy(names, s->o.names.v, sizeof names);
+    memcpy(s->served, s->o.names.v, sizeof s->o.names.v);
     if (n == 0)
         names[n++] = s->name;
-    else if (n < NB_LEN(names))
+    else if (n < NB_LEN(s->served))
         names[n++] = s->name; /* the directory's name always works */
     m.n_names = n;
     if (!m.root)
