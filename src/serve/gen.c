@@ -572,7 +572,7 @@ static bool on_token(nb_gen *g, nb_choice *c, const nb_event *ev)
     nb_err err = { 0 };
     nb_buf piece = { 0 };
 
-    if (!g->times.first_token)
+    if (g->times.first_token == 0)
         g->times.first_token = ev->times.last_token;
     g->times.last_token = ev->times.last_token;
     if (c->stopped || c->done || g->max_tokens == 0)
@@ -640,7 +640,7 @@ static void on_done(nb_gen *g, nb_choice *c, const nb_event *ev)
     c->detok = NULL;
     g->n_done++;
     g->n_cached = ev->n_cached > g->n_cached ? ev->n_cached : g->n_cached;
-    if (!g->times.scheduled || (ev->times.scheduled && ev->times.scheduled < g->times.scheduled))
+    if (g->times.scheduled == 0 || (ev->times.scheduled > 0 && ev->times.scheduled < g->times.scheduled))
         g->times.scheduled = ev->times.scheduled;
     g->times.queued = ev->times.queued;
     if (ev->finish == NB_FINISH_ERROR && ev->err)

@@ -55,8 +55,8 @@ static void put_extension(nb_buf *b, const nb_gen *g)
     if (g->t->strict_openai)
         return;
     nb_buf_printf(b, ",\"nibble\":{\"seed\":%" PRId64, (int64_t)g->ask.sampling.seed);
-    put_ms(b, "queue_ms", t->scheduled ? t->scheduled - g->arrival : 0);
-    put_ms(b, "ttft_ms", t->first_token ? t->first_token - g->arrival : 0);
+    put_ms(b, "queue_ms", t->scheduled > 0 ? t->scheduled - g->arrival : 0);
+    put_ms(b, "ttft_ms", t->first_token > 0 ? t->first_token - g->arrival : 0);
     put_ms(b, "tpot_ms",
            g->n_output > g->n_choices ? (t->last_token - t->first_token) * (double)g->n_choices / (double)(g->n_output - g->n_choices) : 0);
     nb_buf_printf(b, ",\"cached_tokens\":%zu}", g->n_cached);

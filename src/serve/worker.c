@@ -348,7 +348,7 @@ static void on_event(nb_worker *w, const nb_event *ev)
     if (ev->kind == NB_EV_TOKEN) {
         if (c->last_at > 0)
             nb_metrics_observe(w->o.metrics, NB_H_ITL, ev->times.last_token - c->last_at);
-        else if (!o->g->times.first_token)
+        else if (o->g->times.first_token == 0)
             nb_metrics_observe(w->o.metrics, NB_H_TTFT, ev->times.last_token - o->g->arrival);
         c->last_at = ev->times.last_token;
         o->g->phase = o->g->phase == NB_GEN_QUEUED ? NB_GEN_RUNNING : o->g->phase;
