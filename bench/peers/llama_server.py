@@ -3,7 +3,7 @@
 
 Both servers run at the same time, only one is loaded at a time. Load: `nibble bench serve`, 16 clients, prompts of 512 common and 64 own
 tokens, 64 new tokens, greedy. Each round draws new prompts; its first run on a server is cold (a new common prefix), its second warm.
-Weights of the peer sit in private memory (-lm none or --no-mmap, as its version has it).
+Weights of the peer sit in private memory (--load).
 
 usage: llama_server.py --nibble BIN --llama-server BIN --model DIR --gguf Q4_0.gguf [--rounds 5] [--requests 48] [--clients 16]
 """
@@ -25,6 +25,7 @@ ap.add_argument("--requests", type=int, default=48)
 ap.add_argument("--clients", type=int, default=16)
 ap.add_argument("--threads", type=int, default=2)
 ap.add_argument("--vocab", type=int, default=40000)
+ap.add_argument("--load", default="-lm none", help="how the peer loads its weights: \"-lm none\", or \"--no-mmap\" for older ones")
 a = ap.parse_args()
 PREFIX, OWN, NEW = 512, 64, 64
 
@@ -52,7 +53,7 @@ def load(port, seed):
 nibble = subprocess.Popen([a.nibble, "serve", a.model, "--port", "8201", "--max-seqs", str(a.clients), "--max-model-len", "1024", "--threads", str(a.threads),
                            "--no-request-log", "-q"])
 per = PREFIX + OWN + NEW + 64
-peer = subprocess.Popen([a.llama_server, "-m", a.gguf, "--port", "8202", "-np", str(a.clients), "-c", str(per * a.clients), "-t", str(a.threads), "--no-mmap",
+peer = subprocess.Popen([a.llama_server, "-m", a.gguf, "--port", "8202", "-np", str(a.clients), "-c", str(per * a.clients), "-t", str(a.threads), *a.load.split(),
                          "--no-webui"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 names = {8201: "nibble", 8202: "llama.cpp"}
 rows = {}
