@@ -191,7 +191,7 @@ nb_head_verdict nb_head_check(const char *p, size_t n, const nb_head_limits *lim
         if (rc == NB_HEAD_BAD)
             return rc;
         if (rc == NB_HEAD_MORE)
-            len = n - at;
+            len = n - at - (n > at && p[n - 1] == '\r'); /* half of the line's end is not of the line */
         if (len > lim->header || at + len - first > lim->total || (len && count == lim->count))
             return bad(fault, 431, "headers_too_large", "The headers are more or longer than this server accepts.");
         if (rc == NB_HEAD_MORE)

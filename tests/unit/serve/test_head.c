@@ -156,6 +156,7 @@ static void test_limits(void **state)
             n += (size_t)snprintf(big + n, sizeof big - n, "X: y\r\n");
         n += (size_t)snprintf(big + n, sizeof big - n, "\r\n");
         assert_int_equal(verdict(big, n, &end), over ? 431 : 0);
+        assert_int_equal(verdict(big, n - 1, &end), over ? 431 : -1); /* the last LF is still on its way */
 
         n = (size_t)snprintf(big, sizeof big, GET HOST);
         for (int i = 0; i < 8; i++)
