@@ -178,7 +178,9 @@ nb_head_verdict nb_head_check(const char *p, size_t n, const nb_head_limits *lim
     rc = one_line(p, n, 0, &len, fault);
     if (rc == NB_HEAD_BAD)
         return rc;
-    if ((rc == NB_HEAD_MORE && n > lim->line) || (rc == NB_HEAD_DONE && len > lim->line))
+    if (rc == NB_HEAD_MORE) /* half of the line's end is not of the line */
+        len = n - (n && p[n - 1] == '\r');
+    if (len > lim->line)
         return bad(fault, 414, "uri_too_long", "The request line is longer than 8192 bytes.");
     if (rc == NB_HEAD_MORE)
         return rc;
@@ -191,7 +193,7 @@ nb_head_verdict nb_head_check(const char *p, size_t n, const nb_head_limits *lim
         if (rc == NB_HEAD_BAD)
             return rc;
         if (rc == NB_HEAD_MORE)
-            len = n - at - (n > at && p[n - 1] == '\r'); /* half of the line's end is not of the line */
+            len = n - at - (n > at && p[n - 1] == '\r');
         if (len > lim->header || at + len - first > lim->total || (len && count == lim->count))
             return bad(fault, 431, "headers_too_large", "The headers are more or longer than this server accepts.");
         if (rc == NB_HEAD_MORE)

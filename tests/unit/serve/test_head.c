@@ -147,6 +147,7 @@ static void test_limits(void **state)
         n = (size_t)snprintf(big, sizeof big, "GET /%0*d HTTP/1.1\r\n" HOST "\r\n", pad - 1, 0);
         assert_int_equal(strcspn(big, "\r"), 8192 + (size_t)over);
         assert_int_equal(verdict(big, n, &end), over ? 414 : 0);
+        assert_int_equal(verdict(big, 8193 + (size_t)over, &end), over ? 414 : -1); /* up to the CR */
 
         n = (size_t)snprintf(big, sizeof big, GET HOST "X: %0*d\r\n\r\n", 8192 - 3 + over, 0);
         assert_int_equal(verdict(big, n, &end), over ? 431 : 0);
