@@ -33,10 +33,15 @@ bool nb_refuse(nb_refusal *f, int status, const char *code, const char *param, c
     return false;
 }
 
+bool nb_refuse_memory(nb_refusal *f)
+{
+    return nb_refuse(f, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
+}
+
 bool nb_refuse_err(nb_refusal *f, int status, const char *code, const char *param, const nb_err *err)
 {
     if (err->code == NB_ENOMEM)
-        return nb_refuse(f, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
+        return nb_refuse_memory(f);
     return nb_refuse(f, status, code, param, "%s%s%s", err->subject, err->subject[0] ? ": " : "", err->what);
 }
 
@@ -136,7 +141,7 @@ static void *room(nb_ask *a, size_t n, size_t size, nb_refusal *f)
     void *p = nb_arena_calloc(&a->arena, n ? n : 1, size);
 
     if (!p)
-        nb_refuse(f, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
+        nb_refuse_memory(f);
     return p;
 }
 

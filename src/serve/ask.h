@@ -31,6 +31,11 @@ bool nb_refuse(nb_refusal *f, int status, const char *code, const char *param, c
 /* The refusal that an error of a lower floor becomes: its sentence without file names. */
 bool nb_refuse_err(nb_refusal *f, int status, const char *code, const char *param, const nb_err *err);
 
+/* The refusal for want of memory. */
+bool nb_refuse_memory(nb_refusal *f);
+/* The member `name` of a request's object, NULL when it is absent or null. */
+const nb_json *nb_ask_field(const nb_json *o, const char *name);
+
 typedef enum nb_constraint_kind { NB_CON_NONE, NB_CON_JSON, NB_CON_SCHEMA, NB_CON_REGEX, NB_CON_CHOICE, NB_CON_EBNF } nb_constraint_kind;
 typedef enum nb_tool_choice { NB_CALLS_NONE, NB_CALLS_AUTO, NB_CALLS_REQUIRED, NB_CALLS_NAMED } nb_tool_choice;
 

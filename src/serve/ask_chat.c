@@ -223,7 +223,7 @@ static bool constrain_json(nb_ask *a, const char *param, const nb_json *v, nb_re
         if (nb_json_parse(nb_json_str(v, ""), nb_json_str_len(v), "schema", NB_ASK_DEPTH, &parsed, &err) != NB_OK)
             return nb_refuse_err(f, 400, "invalid_schema", param, &err);
         if (!nb_json_set(a->root, " schema", parsed)) /* owned by the request from here on */
-            return nb_refuse(f, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
+            return nb_refuse_memory(f);
         v = nb_json_get(a->root, " schema");
     }
     if (nb_json_typeof(v) != NB_JOBJ && nb_json_typeof(v) != NB_JBOOL)

@@ -6,8 +6,6 @@
 
 enum { NB_ASK_DEPTH = 64 }; /* of a request's JSON */
 
-/* The member `name` of o, NULL when it is absent or null. */
-const nb_json *nb_ask_field(const nb_json *o, const char *name);
 /* Refuse: "NAME must be WANT." */
 bool nb_ask_type(nb_refusal *f, const char *name, const char *want);
 /* Read a member into *out, which keeps its value when the member is absent. */

@@ -154,7 +154,7 @@ static bool open_states(nb_gen *g, const char *marker)
     g->limits = nb_arena_calloc(&g->ask.arena, g->n_prompts, sizeof *g->limits);
     for (size_t p = 0; g->limits && p < g->n_prompts; p++)
         g->limits[p] = (nb_limit){ { on_mask, on_accept, &g->limits[p] }, g, p * g->ask.n };
-    return g->limits || nb_refuse(&g->refusal, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
+    return g->limits || nb_refuse_memory(&g->refusal);
 }
 
 /* Calls in the model's own form (TOOL-2): required and named ones from the first token, others from their marker on. */
@@ -210,7 +210,7 @@ bool nb_gen_constrain(nb_gen *g)
         made = nb_json_copy(a->schema);
     }
     if (!made && a->constraint != NB_CON_JSON)
-        return nb_refuse(&g->refusal, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
+        return nb_refuse_memory(&g->refusal);
     rc = get_cache(g->t, &cache, &err);
     if (rc == NB_OK)
         rc = nb_gcache_get(cache, kind, made, &g->grammar, &err);

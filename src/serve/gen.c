@@ -12,11 +12,6 @@
 
 enum { COMPLETION_TOKENS = 16 }; /* of /v1/completions when the request says nothing */
 
-static bool no_memory(nb_gen *g)
-{
-    return nb_refuse(&g->refusal, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
-}
-
 nb_gen *nb_gen_open(nb_http_req *r, nb_ask *ask, const nb_texts *t)
 {
     nb_gen *g = nb_calloc(1, sizeof *g);
@@ -82,6 +77,7 @@ void nb_gen_close(nb_gen *g)
     nb_free(g->choices);
     nb_free(g->prompt_lp);
     nb_buf_clear(&g->prompt_text);
+    nb_buf_clear(&g->head);
     nb_json_free(g->original);
     nb_stops_close(g->stops);
     nb_grammar_unref(g->grammar);
@@ -173,7 +169,7 @@ static bool prepare_prompt(nb_gen *g, size_t p)
     if (in->ids) {
         for (size_t i = 0; i < in->n_ids; i++)
             if (nb_ids_push(&g->prompts[p], in->ids[i], &err) != NB_OK)
-                return no_memory(g);
+                return nb_refuse_memory(&g->refusal);
         return true;
     }
     if (nb_tokenizer_encode(g->t->tok, in->text, in->n_text, g->ask.add_special, true, &g->prompts[p], &err) != NB_OK)
@@ -192,7 +188,7 @@ static bool prepare_bad_words(nb_gen *g)
     g->bad_words = nb_calloc(2 * n, sizeof *g->bad_words);
     g->words = nb_calloc(2 * n, sizeof *g->words);
     if (!g->bad_words || !g->words)
-        return no_memory(g);
+        return nb_refuse_memory(&g->refusal);
     for (size_t i = 0; i < 2 * n; i++) {
         const nb_json *w = nb_json_at(g->ask.bad_words, i / 2);
         nb_buf text = { 0 };
@@ -205,7 +201,7 @@ static bool prepare_bad_words(nb_gen *g)
         rc = text.failed ? NB_ENOMEM : nb_tokenizer_encode(g->t->tok, text.p, text.n, false, false, ids, &err);
         nb_buf_clear(&text);
         if (rc != NB_OK)
-            return no_memory(g);
+            return nb_refuse_memory(&g->refusal);
         if (ids->n)
             g->words[g->n_bad_words] = (nb_word){ ids->p, ids->n };
         g->n_bad_words += ids->n > 0;
@@ -267,7 +263,7 @@ static bool prepare_stops(nb_gen *g)
 
     g->stop_ids = nb_arena_alloc(&g->ask.arena, (n_eos + g->ask.n_stop_ids + 1) * sizeof *g->stop_ids);
     if (!g->stop_ids)
-        return no_memory(g);
+        return nb_refuse_memory(&g->refusal);
     for (size_t i = 0; i < n_eos; i++)
         g->stop_ids[g->n_stop_ids++] = g->t->eos[i];
     for (size_t i = 0; i < g->ask.n_stop_ids; i++)
@@ -287,12 +283,12 @@ static bool prepare_echo(nb_gen *g)
 
         if (in->ids || g->ask.truncate >= -1) {
             if (nb_tokenizer_decode(g->t->tok, ids->p, ids->n, g->ask.skip_special, &c->content, &err) != NB_OK)
-                return no_memory(g);
+                return nb_refuse_memory(&g->refusal);
         } else {
             nb_u8_repair(&c->content, in->text, in->n_text);
         }
         if (c->content.failed)
-            return no_memory(g);
+            return nb_refuse_memory(&g->refusal);
         c->echoed = c->content.n;
     }
     return true;
@@ -307,7 +303,7 @@ static bool prepare_stop_strings(nb_gen *g)
         return true;
     len = nb_arena_alloc(&g->ask.arena, g->ask.n_stop * sizeof *len);
     if (!len)
-        return no_memory(g);
+        return nb_refuse_memory(&g->refusal);
     for (size_t i = 0; i < g->ask.n_stop; i++)
         len[i] = strlen(g->ask.stop[i]);
     if (nb_stops_open(g->ask.stop, len, g->ask.n_stop, &g->stops, &err) != NB_OK)
@@ -350,7 +346,7 @@ static bool prepare_choices(nb_gen *g)
 
         nb_random_bytes(&o.seed, sizeof o.seed);
         if (nb_detok_open(g->t->tok, skip, &c->detok, &err) != NB_OK || (parsed && nb_reply_open(&o, &c->parser, &err) != NB_OK))
-            return no_memory(g);
+            return nb_refuse_memory(&g->refusal);
     }
     return true;
 }

@@ -131,6 +131,7 @@ typedef struct nb_gen {
     size_t n_prompt_lp;    /* positions */
     size_t n_prompt, n_cached, n_output, n_reasoning;
     nb_times times; /* first scheduled, first and last token over all choices */
+    nb_buf head;    /* of every event of a stream */
     bool streaming; /* headers are out */
 
     /* the worker's */

@@ -275,11 +275,9 @@ static enum MHD_Result begin(nb_http_req *r, const char *method, const char *ver
     conn *k = info ? info->socket_context : NULL;
     nb_head_fault fault;
 
-    if (!head_is_good(r, method, version, &fault)) {
-        snprintf(r->method, sizeof r->method, "%.15s", method);
-        return refuse(r, &fault);
-    }
     snprintf(r->method, sizeof r->method, "%.15s", method);
+    if ((!k || k->n_requests) && !head_is_good(r, method, version, &fault)) /* the gate has seen the first */
+        return refuse(r, &fault);
     if (!k || ++k->n_requests >= r->s->o.max_requests)
         nb_http_add(r, "Connection", "close");
     r->phase = PHASE_BODY;

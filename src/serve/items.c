@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "serve/errors.h"
+#include "serve/response.h"
 
 /* Which item a stream is writing. */
 typedef enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL } item_kind;
@@ -166,16 +167,13 @@ static void put_response(nb_buf *b, const nb_gen *g, bool done)
 /* `event: TYPE`, and the beginning of its data. */
 static void event(nb_buf *b, nb_gen *g, const char *type)
 {
-    b->n = 0;
     nb_buf_printf(b, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%" PRIu64, type, type, g->items->sequence++);
 }
 
 static void send_it(nb_buf *b, nb_gen *g)
 {
-    nb_buf_puts(b, "}\n\n");
-    if (!b->failed)
-        nb_http_send(g->http, b->p, b->n);
-    g->last_write = nb_now();
+    nb_buf_putc(b, '}');
+    nb_response_event(g, b);
 }
 
 /* `,"item_id":...,"output_index":N` and, for text, `,"content_index":0` */
@@ -326,14 +324,9 @@ void nb_items_progress(nb_gen *g, bool done)
         stream(g, done);
     } else if (g->streaming) {
         nb_http_end(g->http);
-    } else if (done && g->refusal.status) {
-        nb_http_error(g->http, g->refusal.status, g->refusal.code, g->refusal.param[0] ? g->refusal.param : NULL, g->refusal.message);
     } else if (done) {
-        put_response(&b, g, true);
-        if (b.failed)
-            nb_http_error(g->http, 503, "out_of_memory", NULL, "There is no memory for this answer now; try again.");
-        else
-            nb_http_reply(g->http, 200, "application/json", b.p, b.n);
+        if (!g->refusal.status)
+            put_response(&b, g, true);
+        nb_response_whole(g, &b);
     }
-    nb_buf_clear(&b);
 }

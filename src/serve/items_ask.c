@@ -4,13 +4,6 @@
 
 #include "serve/items.h"
 
-static const nb_json *field(const nb_json *o, const char *name)
-{
-    const nb_json *v = nb_json_get(o, name);
-
-    return nb_json_is_null(v) ? NULL : v;
-}
-
 static bool copy_to(nb_json *o, const char *to, const nb_json *v)
 {
     return !v || nb_json_set(o, to, nb_json_copy(v));
@@ -72,11 +65,6 @@ static bool push_result(nb_json *list, const nb_json *item)
     return nb_json_push(list, m);
 }
 
-static bool no_memory(nb_refusal *f)
-{
-    return nb_refuse(f, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
-}
-
 /* Content whose parts are all called "text", as templates expect. */
 static nb_json *plain_content(const nb_json *content)
 {
@@ -91,7 +79,7 @@ static nb_json *plain_content(const nb_json *content)
         if (strcmp(type, "input_text") == 0 || strcmp(type, "output_text") == 0) {
             nb_json_free(copy);
             copy = nb_json_new_obj();
-            ok = nb_json_set(copy, "type", nb_json_new_str("text")) && copy_to(copy, "text", field(part, "text"));
+            ok = nb_json_set(copy, "type", nb_json_new_str("text")) && copy_to(copy, "text", nb_ask_field(part, "text"));
         }
         ok = nb_json_push(list, copy) && ok;
     }
@@ -113,9 +101,9 @@ static bool push_item(nb_json *list, const nb_json *item, size_t i, nb_refusal *
     if (strcmp(type, "message") == 0) {
         nb_json *m = nb_json_new_obj();
 
-        const nb_json *content = field(item, "content");
+        const nb_json *content = nb_ask_field(item, "content");
 
-        ok = copy_to(m, "role", field(item, "role"));
+        ok = copy_to(m, "role", nb_ask_field(item, "role"));
         ok =
             (nb_json_typeof(content) == NB_JARR ? nb_json_set(m, "content", plain_content(content)) : copy_to(m, "content", content)) && ok;
         ok = nb_json_push(list, m) && ok;
@@ -127,23 +115,23 @@ static bool push_item(nb_json *list, const nb_json *item, size_t i, nb_refusal *
         return nb_refuse(f, 400, "unsupported_parameter", where, "%s.type %s is not supported.", where,
                          nb_esc(esc, sizeof esc, type, strlen(type)));
     }
-    return ok || no_memory(f);
+    return ok || nb_refuse_memory(f);
 }
 
 static bool messages(nb_json *chat, const nb_json *body, nb_refusal *f)
 {
-    const nb_json *input = field(body, "input"), *instructions = field(body, "instructions");
+    const nb_json *input = nb_ask_field(body, "input"), *instructions = nb_ask_field(body, "instructions");
     nb_json *list = nb_json_new_arr();
-    bool ok = list || no_memory(f);
+    bool ok = list || nb_refuse_memory(f);
 
     if (ok && instructions && nb_json_typeof(instructions) != NB_JSTR)
         ok = nb_refuse(f, 400, "invalid_type", "instructions", "instructions must be a string.");
     if (ok && instructions)
-        ok = push_text(list, "system", instructions) || no_memory(f);
+        ok = push_text(list, "system", instructions) || nb_refuse_memory(f);
     if (ok && !input)
         ok = nb_refuse(f, 400, "missing_required_parameter", "input", "input is missing.");
     if (ok && nb_json_typeof(input) == NB_JSTR)
-        ok = push_text(list, "user", input) || no_memory(f);
+        ok = push_text(list, "user", input) || nb_refuse_memory(f);
     else if (ok && nb_json_typeof(input) != NB_JARR)
         ok = nb_refuse(f, 400, "invalid_type", "input", "input must be a string or a list of items.");
     for (size_t i = 0; ok && i < nb_json_len(input); i++)
@@ -152,12 +140,12 @@ static bool messages(nb_json *chat, const nb_json *body, nb_refusal *f)
         nb_json_free(list);
         return false;
     }
-    return nb_json_set(chat, "messages", list) || no_memory(f);
+    return nb_json_set(chat, "messages", list) || nb_refuse_memory(f);
 }
 
 static bool tools(nb_json *chat, const nb_json *body, nb_refusal *f)
 {
-    const nb_json *v = field(body, "tools"), *choice = field(body, "tool_choice");
+    const nb_json *v = nb_ask_field(body, "tools"), *choice = nb_ask_field(body, "tool_choice");
     nb_json *list;
     bool ok;
 
@@ -178,31 +166,31 @@ static bool tools(nb_json *chat, const nb_json *body, nb_refusal *f)
             ok = nb_json_push(list, wrap_function(nb_json_at(v, i)));
         }
         if (!nb_json_set(chat, "tools", list) || !ok)
-            return no_memory(f);
+            return nb_refuse_memory(f);
     } else if (nb_json_typeof(choice) == NB_JSTR) {
         return true; /* without tools "auto" and "none" say nothing */
     }
     if (nb_json_typeof(choice) == NB_JOBJ)
-        return nb_json_set(chat, "tool_choice", wrap_function(choice)) || no_memory(f);
-    return copy_to(chat, "tool_choice", choice) || no_memory(f);
+        return nb_json_set(chat, "tool_choice", wrap_function(choice)) || nb_refuse_memory(f);
+    return copy_to(chat, "tool_choice", choice) || nb_refuse_memory(f);
 }
 
 static bool format(nb_json *chat, const nb_json *body, nb_refusal *f)
 {
-    const nb_json *v = field(field(body, "text"), "format");
+    const nb_json *v = nb_ask_field(nb_ask_field(body, "text"), "format");
     nb_json *o, *schema;
 
     if (!v || strcmp(nb_json_str(nb_json_get(v, "type"), ""), "json_schema") != 0)
-        return copy_to(chat, "response_format", v) || no_memory(f);
+        return copy_to(chat, "response_format", v) || nb_refuse_memory(f);
     o = nb_json_new_obj();
     schema = nb_json_copy(v);
     if (schema)
         nb_json_remove(schema, "type");
     if (!nb_json_set(o, "type", nb_json_new_str("json_schema")) || !nb_json_set(o, "json_schema", schema)) {
         nb_json_free(o);
-        return no_memory(f);
+        return nb_refuse_memory(f);
     }
-    return nb_json_set(chat, "response_format", o) || no_memory(f);
+    return nb_json_set(chat, "response_format", o) || nb_refuse_memory(f);
 }
 
 nb_json *nb_items_to_chat(const nb_json *body, nb_refusal *f)
@@ -227,18 +215,18 @@ nb_json *nb_items_to_chat(const nb_json *body, nb_refusal *f)
                                         "stop" };
     static const char *const refused[] = { "previous_response_id", "conversation", "background", "prompt", "truncation" };
     nb_json *chat = nb_json_new_obj();
-    bool ok = chat || no_memory(f);
+    bool ok = chat || nb_refuse_memory(f);
 
     for (size_t i = 0; ok && i < NB_LEN(refused); i++) {
-        const nb_json *v = field(body, refused[i]);
+        const nb_json *v = nb_ask_field(body, refused[i]);
 
         if (v && !(nb_json_typeof(v) == NB_JBOOL && !nb_json_bool(v, true)) && strcmp(nb_json_str(v, ""), "disabled") != 0)
             ok = nb_refuse(f, 400, "unsupported_parameter", refused[i], "%s is not supported: this server keeps no conversations.",
                            refused[i]);
     }
     for (size_t i = 0; ok && i < NB_LEN(same); i++)
-        ok = copy_to(chat, same[i], field(body, same[i])) || no_memory(f);
-    ok = ok && (copy_to(chat, "max_completion_tokens", field(body, "max_output_tokens")) || no_memory(f));
+        ok = copy_to(chat, same[i], nb_ask_field(body, same[i])) || nb_refuse_memory(f);
+    ok = ok && (copy_to(chat, "max_completion_tokens", nb_ask_field(body, "max_output_tokens")) || nb_refuse_memory(f));
     ok = ok && messages(chat, body, f) && tools(chat, body, f) && format(chat, body, f);
     if (ok)
         return chat;

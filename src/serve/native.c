@@ -8,13 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "serve/errors.h"
-
-static const nb_json *field(const nb_json *o, const char *name)
-{
-    const nb_json *v = nb_json_get(o, name);
-
-    return nb_json_is_null(v) ? NULL : v;
-}
+#include "serve/response.h"
 
 nb_json *nb_native_to_completion(const nb_json *body, bool *list, nb_refusal *f)
 {
@@ -44,7 +38,8 @@ nb_json *nb_native_to_completion(const nb_json *body, bool *list, nb_refusal *f)
     static const struct {
         const char *from, *to;
     } outer[] = { { "stream", "stream" }, { "priority", "priority" }, { "cache_salt", "cache_salt" }, { "extra_key", "prompt_cache_key" } };
-    const nb_json *text = field(body, "text"), *ids = field(body, "input_ids"), *params = field(body, "sampling_params");
+    const nb_json *text = nb_ask_field(body, "text"), *ids = nb_ask_field(body, "input_ids"),
+                  *params = nb_ask_field(body, "sampling_params");
     const nb_json *input = text ? text : ids;
     nb_json *o;
     bool ok;
@@ -57,7 +52,7 @@ nb_json *nb_native_to_completion(const nb_json *body, bool *list, nb_refusal *f)
         nb_refuse(f, 400, "invalid_type", "sampling_params", "sampling_params must be one object.");
         return NULL;
     }
-    if (field(params, "stop_regex")) {
+    if (nb_ask_field(params, "stop_regex")) {
         nb_refuse(f, 400, "unsupported_parameter", "sampling_params", "stop_regex is not supported; use stop.");
         return NULL;
     }
@@ -65,17 +60,17 @@ nb_json *nb_native_to_completion(const nb_json *body, bool *list, nb_refusal *f)
     o = nb_json_new_obj();
     ok = nb_json_set(o, "prompt", nb_json_copy(input));
     for (size_t i = 0; ok && i < NB_LEN(names); i++)
-        ok = !field(params, names[i].from) || nb_json_set(o, names[i].to, nb_json_copy(field(params, names[i].from)));
+        ok = !nb_ask_field(params, names[i].from) || nb_json_set(o, names[i].to, nb_json_copy(nb_ask_field(params, names[i].from)));
     for (size_t i = 0; ok && i < NB_LEN(outer); i++)
-        ok = !field(body, outer[i].from) || nb_json_set(o, outer[i].to, nb_json_copy(field(body, outer[i].from)));
+        ok = !nb_ask_field(body, outer[i].from) || nb_json_set(o, outer[i].to, nb_json_copy(nb_ask_field(body, outer[i].from)));
     ok = ok && (nb_json_get(o, "max_tokens") || nb_json_set(o, "max_tokens", nb_json_new_int(128))) &&
          nb_json_set(o, "return_token_ids", nb_json_new_bool(true));
-    if (ok && nb_json_bool(field(body, "return_logprob"), false))
-        ok = nb_json_set(o, "logprobs", nb_json_new_int(nb_json_int(field(body, "top_logprobs_num"), 0)));
+    if (ok && nb_json_bool(nb_ask_field(body, "return_logprob"), false))
+        ok = nb_json_set(o, "logprobs", nb_json_new_int(nb_json_int(nb_ask_field(body, "top_logprobs_num"), 0)));
     if (ok)
         return o;
     nb_json_free(o);
-    nb_refuse(f, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
+    nb_refuse_memory(f);
     return NULL;
 }
 
@@ -141,15 +136,6 @@ static void put_choice(nb_buf *b, const nb_gen *g, const nb_choice *c)
     nb_buf_puts(b, "}}");
 }
 
-static void send_event(nb_gen *g, nb_buf *b)
-{
-    nb_buf_puts(b, "\n\n");
-    if (!b->failed)
-        nb_http_send(g->http, b->p, b->n);
-    b->n = 0;
-    g->last_write = nb_now();
-}
-
 static void stream(nb_gen *g, bool done)
 {
     nb_buf b = { 0 };
@@ -161,7 +147,7 @@ static void stream(nb_gen *g, bool done)
             continue;
         nb_buf_puts(&b, "data: ");
         put_choice(&b, g, c);
-        send_event(g, &b);
+        nb_response_event(g, &b);
         c->content_sent = c->content.n;
         c->finished = c->done;
     }
@@ -169,10 +155,10 @@ static void stream(nb_gen *g, bool done)
         if (g->refusal.status) {
             nb_buf_puts(&b, "data: ");
             nb_error_put(&b, g->refusal.status, g->refusal.code, NULL, g->refusal.message);
-            send_event(g, &b);
+            nb_response_event(g, &b);
         }
         nb_buf_puts(&b, "data: [DONE]");
-        send_event(g, &b);
+        nb_response_event(g, &b);
         nb_http_end(g->http);
     }
     nb_buf_clear(&b);
@@ -185,19 +171,13 @@ void nb_native_progress(nb_gen *g, bool done)
 
     if (g->streaming) {
         stream(g, done);
-    } else if (done && g->refusal.status) {
-        nb_http_error(g->http, g->refusal.status, g->refusal.code, g->refusal.param[0] ? g->refusal.param : NULL, g->refusal.message);
     } else if (done) {
         nb_buf_puts(&b, list ? "[" : "");
-        for (size_t i = 0; i < g->n_choices; i++) {
+        for (size_t i = 0; i < g->n_choices && !g->refusal.status; i++) {
             nb_buf_puts(&b, i ? "," : "");
             put_choice(&b, g, &g->choices[i]);
         }
         nb_buf_puts(&b, list ? "]" : "");
-        if (b.failed)
-            nb_http_error(g->http, 503, "out_of_memory", NULL, "There is no memory for this answer now; try again.");
-        else
-            nb_http_reply(g->http, 200, "application/json", b.p, b.n);
+        nb_response_whole(g, &b);
     }
-    nb_buf_clear(&b);
 }

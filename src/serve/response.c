@@ -308,33 +308,39 @@ static void put_choice(nb_buf *b, const nb_gen *g, const nb_choice *c)
     nb_buf_putc(b, '}');
 }
 
-static void whole(nb_gen *g)
+static void put_answer(nb_buf *b, const nb_gen *g)
 {
-    nb_buf b = { 0 };
-
-    put_head(&b, g, false);
+    put_head(b, g, false);
     for (size_t i = 0; i < g->n_choices; i++)
-        put_choice(&b, g, &g->choices[i]);
-    nb_buf_puts(&b, "],\"usage\":");
-    put_usage(&b, g);
+        put_choice(b, g, &g->choices[i]);
+    nb_buf_puts(b, "],\"usage\":");
+    put_usage(b, g);
     if (g->ask.chat && g->ask.prompt_logprobs >= 0)
-        put_prompt_logprobs(&b, g);
+        put_prompt_logprobs(b, g);
     if (g->ask.return_token_ids) {
-        nb_buf_puts(&b, ",\"prompt_token_ids\":");
-        put_ids(&b, g->prompts[0].p, g->prompts[0].n);
+        nb_buf_puts(b, ",\"prompt_token_ids\":");
+        put_ids(b, g->prompts[0].p, g->prompts[0].n);
     }
-    put_extension(&b, g);
-    nb_buf_putc(&b, '}');
-    if (b.failed)
+    put_extension(b, g);
+    nb_buf_putc(b, '}');
+}
+
+void nb_response_whole(nb_gen *g, nb_buf *b)
+{
+    const nb_refusal *f = &g->refusal;
+
+    if (f->status)
+        nb_http_error(g->http, f->status, f->code, f->param[0] ? f->param : NULL, f->message);
+    else if (b->failed)
         nb_http_error(g->http, 503, "out_of_memory", NULL, "There is no memory for this answer now; try again.");
     else
-        nb_http_reply(g->http, 200, "application/json", b.p, b.n);
-    nb_buf_clear(&b);
+        nb_http_reply(g->http, 200, "application/json", b->p, b->n);
+    nb_buf_clear(b);
 }
 
 /* ---- a stream ---- */
 
-static void send_event(nb_gen *g, nb_buf *b)
+void nb_response_event(nb_gen *g, nb_buf *b)
 {
     nb_buf_puts(b, "\n\n");
     if (!b->failed)
@@ -355,6 +361,17 @@ static void put_tail(nb_buf *b, const nb_gen *g)
     nb_buf_putc(b, '}');
 }
 
+/* "data: " and the head, which is the same in every event of an answer. */
+static void put_chunk_head(nb_buf *b, nb_gen *g)
+{
+    if (!g->head.n) {
+        nb_buf_puts(&g->head, "data: ");
+        put_head(&g->head, g, true);
+    }
+    nb_buf_put(b, g->head.p, g->head.n);
+    b->failed = b->failed || g->head.failed;
+}
+
 /* Log-probabilities of the tokens whose text begins before `end` ride with it. */
 static size_t shown_until(const nb_choice *c, size_t end)
 {
@@ -370,12 +387,11 @@ static void role_chunk(nb_gen *g, nb_choice *c, nb_buf *b)
     c->begun = true;
     if (!g->ask.chat)
         return;
-    nb_buf_puts(b, "data: ");
-    put_head(b, g, true);
+    put_chunk_head(b, g);
     nb_buf_printf(b, "{\"index\":%zu,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}",
                   c->index);
     put_tail(b, g);
-    send_event(g, b);
+    nb_response_event(g, b);
 }
 
 /* The tool calls of a delta: what is new of each. */
@@ -453,8 +469,7 @@ static void text_chunk(nb_gen *g, nb_choice *c, nb_buf *b)
     const size_t to = shown_until(c, c->passed);
     const bool prompt = g->ask.echo && c->shown_sent == 0 && c->content_sent == 0;
 
-    nb_buf_puts(b, "data: ");
-    put_head(b, g, true);
+    put_chunk_head(b, g);
     nb_buf_printf(b, "{\"index\":%zu,", c->index);
     if (g->ask.chat) {
         put_delta(b, g, c);
@@ -481,7 +496,7 @@ static void text_chunk(nb_gen *g, nb_choice *c, nb_buf *b)
     }
     nb_buf_putc(b, '}');
     put_tail(b, g);
-    send_event(g, b);
+    nb_response_event(g, b);
     c->shown_sent = to;
 }
 
@@ -510,18 +525,17 @@ static void stream_end(nb_gen *g)
     if (g->refusal.status) {
         nb_buf_puts(&b, "data: ");
         nb_error_put(&b, g->refusal.status, g->refusal.code, g->refusal.param[0] ? g->refusal.param : NULL, g->refusal.message);
-        send_event(g, &b);
+        nb_response_event(g, &b);
     } else if (g->ask.include_usage) {
-        nb_buf_puts(&b, "data: ");
-        put_head(&b, g, true);
+        put_chunk_head(&b, g);
         nb_buf_puts(&b, "],\"usage\":");
         put_usage(&b, g);
         put_extension(&b, g);
         nb_buf_putc(&b, '}');
-        send_event(g, &b);
+        nb_response_event(g, &b);
     }
     nb_buf_puts(&b, "data: [DONE]");
-    send_event(g, &b);
+    nb_response_event(g, &b);
     nb_buf_clear(&b);
     nb_http_end(g->http);
 }
@@ -541,8 +555,8 @@ void nb_response_begin(nb_gen *g)
 
 void nb_response_progress(nb_gen *g)
 {
-    const nb_refusal *f = &g->refusal;
-    bool done = f->status || g->n_done == g->n_choices;
+    nb_buf b = { 0 };
+    bool done = g->refusal.status || g->n_done == g->n_choices;
 
     for (size_t i = 0; i < g->n_choices; i++)
         if (g->choices[i].failed || g->choices[i].content.failed || g->choices[i].reasoning.failed)
@@ -563,12 +577,13 @@ void nb_response_progress(nb_gen *g)
     if (!done)
         return;
     g->phase = NB_GEN_DONE;
-    if (g->streaming)
+    if (g->streaming) {
         stream_end(g);
-    else if (f->status)
-        nb_http_error(g->http, f->status, f->code, f->param[0] ? f->param : NULL, f->message);
-    else
-        whole(g);
+        return;
+    }
+    if (!g->refusal.status)
+        put_answer(&b, g);
+    nb_response_whole(g, &b);
 }
 
 void nb_response_keep_alive(nb_gen *g, double now)

@@ -13,4 +13,10 @@ void nb_response_progress(nb_gen *g);
 /* A comment line when nothing was written for 15 s. */
 void nb_response_keep_alive(nb_gen *g, double now);
 
+/* For writers of the other forms (items.c, native.c). */
+/* Send b as one event, its blank line added; b is emptied. */
+void nb_response_event(nb_gen *g, nb_buf *b);
+/* The whole answer that is not a stream: b as JSON, or the refusal of g, or that b could not be built. b is cleared. */
+void nb_response_whole(nb_gen *g, nb_buf *b);
+
 #endif

@@ -34,11 +34,7 @@ void nb_route_models(nb_server *s, nb_http_req *r)
     for (size_t i = 0; ok && i < s->m.n_names; i++)
         ok = nb_json_push(list, card(s, s->m.names[i]));
     ok = nb_json_set(o, "object", nb_json_new_str("list")) && nb_json_set(o, "data", list) && ok;
-    if (!ok) {
-        nb_json_free(o);
-        o = NULL;
-    }
-    nb_answer_json(r, 200, o);
+    nb_answer_json(r, o, ok);
 }
 
 static int hex(char c)
@@ -69,15 +65,18 @@ void nb_route_model(nb_server *s, nb_http_req *r)
 {
     char name[512];
     nb_refusal f = { 0 };
+    nb_json *found;
 
     if (!decode_path(strstr(nb_http_path(r), "models/") + 7, name, sizeof name))
         nb_refuse(&f, 400, "bad_request", NULL, "The name in the path is not well encoded.");
     else
         nb_model_known(s, name, &f);
-    if (f.status)
+    if (f.status) {
         nb_answer_refusal(r, &f);
-    else
-        nb_answer_json(r, 200, card(s, name));
+        return;
+    }
+    found = card(s, name);
+    nb_answer_json(r, found, found != NULL);
 }
 
 /* ---- health and figures ---- */
@@ -116,13 +115,11 @@ void nb_route_version(nb_server *s, nb_http_req *r)
     const bool ready = atomic_load(&s->state) != NB_SERVER_LOADING && s->worker;
     const char *slash = strchr(s->o.version, '/');
 
-    if (!nb_json_set(o, "version", nb_json_new_str(slash ? slash + 1 : s->o.version)) ||
-        !nb_json_set(o, "commit", nb_json_new_str(s->o.commit)) || !nb_json_set(o, "kernels", nb_json_new_str(ready ? s->m.isa : "")) ||
-        !nb_json_set(o, "numerics", nb_json_new_str("invariant"))) {
-        nb_json_free(o);
-        o = NULL;
-    }
-    nb_answer_json(r, 200, o);
+    nb_answer_json(r, o,
+                   nb_json_set(o, "version", nb_json_new_str(slash ? slash + 1 : s->o.version)) &&
+                       nb_json_set(o, "commit", nb_json_new_str(s->o.commit)) &&
+                       nb_json_set(o, "kernels", nb_json_new_str(ready ? s->m.isa : "")) &&
+                       nb_json_set(o, "numerics", nb_json_new_str("invariant")));
 }
 
 void nb_route_metrics(nb_server *s, nb_http_req *r)
@@ -150,18 +147,15 @@ void nb_route_load(nb_server *s, nb_http_req *r)
 
     if (atomic_load(&s->state) != NB_SERVER_LOADING && s->worker)
         nb_worker_stats(s->worker, &st, &age);
-    if (!nb_json_set(o, "server_load", nb_json_new_int((int64_t)(st.running + st.waiting))) ||
-        !nb_json_set(o, "queued", nb_json_new_int((int64_t)st.waiting)) ||
-        !nb_json_set(o, "running", nb_json_new_int((int64_t)st.running)) ||
-        !nb_json_set(o, "kv_usage", nb_json_new_real(st.pages ? (double)st.pages_used / (double)st.pages : 0)) ||
-        !nb_json_set(o, "kv_cached", nb_json_new_real(st.pages ? (double)st.pages_cached / (double)st.pages : 0)) ||
-        !nb_json_set(o, "queried_tokens", nb_json_new_int((int64_t)st.queried_tokens)) ||
-        !nb_json_set(o, "hit_tokens", nb_json_new_int((int64_t)st.hit_tokens)) ||
-        !nb_json_set(o, "output_tokens", nb_json_new_int((int64_t)st.output_tokens))) {
-        nb_json_free(o);
-        o = NULL;
-    }
-    nb_answer_json(r, 200, o);
+    nb_answer_json(r, o,
+                   nb_json_set(o, "server_load", nb_json_new_int((int64_t)(st.running + st.waiting))) &&
+                       nb_json_set(o, "queued", nb_json_new_int((int64_t)st.waiting)) &&
+                       nb_json_set(o, "running", nb_json_new_int((int64_t)st.running)) &&
+                       nb_json_set(o, "kv_usage", nb_json_new_real(st.pages ? (double)st.pages_used / (double)st.pages : 0)) &&
+                       nb_json_set(o, "kv_cached", nb_json_new_real(st.pages ? (double)st.pages_cached / (double)st.pages : 0)) &&
+                       nb_json_set(o, "queried_tokens", nb_json_new_int((int64_t)st.queried_tokens)) &&
+                       nb_json_set(o, "hit_tokens", nb_json_new_int((int64_t)st.hit_tokens)) &&
+                       nb_json_set(o, "output_tokens", nb_json_new_int((int64_t)st.output_tokens)));
 }
 
 void nb_route_props(nb_server *s, nb_http_req *r)
@@ -173,18 +167,15 @@ void nb_route_props(nb_server *s, nb_http_req *r)
                     nb_json_set(d, "min_p", nb_json_new_real((double)p->min_p)) &&
                     nb_json_set(d, "repetition_penalty", nb_json_new_real((double)p->repetition_penalty));
 
-    if (!nb_json_set(o, "model", nb_json_new_str(s->m.names[0])) ||
-        !nb_json_set(o, "max_model_len", nb_json_new_int((int64_t)s->texts.context)) ||
-        !nb_json_set(o, "vocab_size", nb_json_new_int((int64_t)s->m.vocab)) ||
-        !nb_json_set(o, "chat_template", nb_json_new_bool(s->texts.chat != NULL)) ||
-        !nb_json_set(o, "system_fingerprint", nb_json_new_str(s->fingerprint)) ||
-        !nb_json_set(o, "kv_dtype", nb_json_new_str(s->m.kv_dtype)) ||
-        !nb_json_set(o, "prefix_cache", nb_json_new_bool(s->m.prefix_cache)) ||
-        !nb_json_set(o, "max_n", nb_json_new_int((int64_t)s->rules.max_n)) || !nb_json_set(o, "defaults", d) || !ok) {
-        nb_json_free(o);
-        o = NULL;
-    }
-    nb_answer_json(r, 200, o);
+    nb_answer_json(r, o,
+                   nb_json_set(o, "model", nb_json_new_str(s->m.names[0])) &&
+                       nb_json_set(o, "max_model_len", nb_json_new_int((int64_t)s->texts.context)) &&
+                       nb_json_set(o, "vocab_size", nb_json_new_int((int64_t)s->m.vocab)) &&
+                       nb_json_set(o, "chat_template", nb_json_new_bool(s->texts.chat != NULL)) &&
+                       nb_json_set(o, "system_fingerprint", nb_json_new_str(s->fingerprint)) &&
+                       nb_json_set(o, "kv_dtype", nb_json_new_str(s->m.kv_dtype)) &&
+                       nb_json_set(o, "prefix_cache", nb_json_new_bool(s->m.prefix_cache)) &&
+                       nb_json_set(o, "max_n", nb_json_new_int((int64_t)s->rules.max_n)) && nb_json_set(o, "defaults", d) && ok);
 }
 
 void nb_route_page(nb_server *s, nb_http_req *r)
@@ -211,8 +202,8 @@ void nb_route_abort(nb_server *s, nb_http_req *r)
     const char *body = nb_http_body(r, &n), *id;
 
     if (nb_body_parse(body, n, &o, &f)) {
-        id = nb_json_str(nb_member(o, "request_id"), NULL);
-        if (!id && !nb_json_bool(nb_member(o, "all"), false))
+        id = nb_json_str(nb_ask_field(o, "request_id"), NULL);
+        if (!id && !nb_json_bool(nb_ask_field(o, "all"), false))
             nb_refuse(&f, 400, "missing_required_parameter", "request_id", "Give request_id, or all: true.");
         else
             n = nb_worker_abort(s->worker, id);
@@ -221,11 +212,7 @@ void nb_route_abort(nb_server *s, nb_http_req *r)
         nb_answer_refusal(r, &f);
     } else {
         out = nb_json_new_obj();
-        if (!nb_json_set(out, "aborted", nb_json_new_int((int64_t)n))) {
-            nb_json_free(out);
-            out = NULL;
-        }
-        nb_answer_json(r, 200, out);
+        nb_answer_json(r, out, nb_json_set(out, "aborted", nb_json_new_int((int64_t)n)));
     }
     nb_json_free(o);
 }

@@ -53,7 +53,7 @@ static nb_gen *translated(nb_server *s, nb_http_req *r, bool chat, nb_json *aske
         return g;
     }
     if (!f->status)
-        nb_refuse(f, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
+        nb_refuse_memory(f);
     nb_metrics_rejected(s->metrics, f->code);
     nb_answer_refusal(r, f);
     nb_ask_clear(&ask);
@@ -127,7 +127,7 @@ void nb_route_completions(nb_server *s, nb_http_req *r)
 
 static bool flag(const nb_json *o, const char *name, bool dflt, nb_refusal *f)
 {
-    const nb_json *v = nb_member(o, name);
+    const nb_json *v = nb_ask_field(o, name);
 
     if (v && nb_json_typeof(v) != NB_JBOOL) {
         nb_refuse(f, 400, "invalid_type", name, "%s must be true or false.", name);
@@ -141,7 +141,7 @@ static bool render(const nb_server *s, const nb_json *o, nb_buf *out, nb_refusal
 {
     nb_err err = { 0 };
 
-    if (nb_json_typeof(nb_member(o, "messages")) != NB_JARR || nb_json_len(nb_member(o, "messages")) == 0)
+    if (nb_json_typeof(nb_ask_field(o, "messages")) != NB_JARR || nb_json_len(nb_ask_field(o, "messages")) == 0)
         return nb_refuse(f, 400, "missing_required_parameter", "messages", "messages must be a list with at least one message.");
     if (!s->texts.chat)
         return nb_refuse(f, 400, "unsupported_parameter", "messages", "This model has no chat template.");
@@ -153,8 +153,8 @@ static bool render(const nb_server *s, const nb_json *o, nb_buf *out, nb_refusal
 /* The ids of a body with prompt (or llama.cpp's content), or messages. */
 static bool body_ids(const nb_server *s, const nb_json *o, nb_ids *ids, nb_refusal *f)
 {
-    const nb_json *text = nb_member(o, "prompt") ? nb_member(o, "prompt") : nb_member(o, "content");
-    const bool chat = nb_member(o, "messages") != NULL;
+    const nb_json *text = nb_ask_field(o, "prompt") ? nb_ask_field(o, "prompt") : nb_ask_field(o, "content");
+    const bool chat = nb_ask_field(o, "messages") != NULL;
     const bool special = flag(o, "add_special_tokens", !chat, f);
     nb_err err = { 0 };
     nb_buf prompt = { 0 };
@@ -211,11 +211,7 @@ static void tokenize(void *user, nb_http_req *r)
              nb_json_set(out, "max_model_len", nb_json_new_int((int64_t)s->texts.context)) && nb_json_set(out, "tokens", list) && ok;
         if (ok && flag(o, "return_token_strs", false, &f))
             ok = nb_json_set(out, "token_strs", token_strings(s, &ids));
-        if (!ok) {
-            nb_json_free(out);
-            out = NULL;
-        }
-        nb_answer_json(r, 200, out);
+        nb_answer_json(r, out, ok);
     }
     nb_ids_clear(&ids);
     nb_json_free(o);
@@ -226,11 +222,19 @@ void nb_route_tokenize(nb_server *s, nb_http_req *r)
     nb_worker_job(s->worker, tokenize, s, r);
 }
 
+/* {"prompt": text} */
+static void answer_prompt(nb_http_req *r, const nb_buf *text)
+{
+    nb_json *o = nb_json_new_obj();
+
+    nb_answer_json(r, o, nb_json_set(o, "prompt", nb_json_new_strn(text->p ? text->p : "", text->n)));
+}
+
 static void detokenize(void *user, nb_http_req *r)
 {
     const nb_server *s = user;
     nb_refusal f = { 0 };
-    nb_json *o = NULL, *out;
+    nb_json *o = NULL;
     const nb_json *list;
     nb_ids ids = { 0 };
     nb_err err = { 0 };
@@ -239,7 +243,7 @@ static void detokenize(void *user, nb_http_req *r)
     const char *body = nb_http_body(r, &n);
 
     if (nb_body_parse(body, n, &o, &f) && nb_model_known(s, nb_json_str(nb_json_get(o, "model"), ""), &f)) {
-        list = nb_member(o, "tokens");
+        list = nb_ask_field(o, "tokens");
         if (nb_json_typeof(list) != NB_JARR)
             nb_refuse(&f, 400, list ? "invalid_type" : "missing_required_parameter", "tokens", "tokens must be a list of token ids.");
         for (size_t i = 0; !f.status && i < nb_json_len(list); i++) {
@@ -256,12 +260,7 @@ static void detokenize(void *user, nb_http_req *r)
     if (f.status) {
         nb_answer_refusal(r, &f);
     } else {
-        out = nb_json_new_obj();
-        if (!nb_json_set(out, "prompt", nb_json_new_strn(text.p ? text.p : "", text.n))) {
-            nb_json_free(out);
-            out = NULL;
-        }
-        nb_answer_json(r, 200, out);
+        answer_prompt(r, &text);
     }
     nb_ids_clear(&ids);
     nb_buf_clear(&text);
@@ -277,7 +276,7 @@ static void apply_template(void *user, nb_http_req *r)
 {
     const nb_server *s = user;
     nb_refusal f = { 0 };
-    nb_json *o = NULL, *out;
+    nb_json *o = NULL;
     nb_buf text = { 0 };
     size_t n;
     const char *body = nb_http_body(r, &n);
@@ -285,12 +284,7 @@ static void apply_template(void *user, nb_http_req *r)
     if (!nb_body_parse(body, n, &o, &f) || !render(s, o, &text, &f)) {
         nb_answer_refusal(r, &f);
     } else {
-        out = nb_json_new_obj();
-        if (!nb_json_set(out, "prompt", nb_json_new_strn(text.p ? text.p : "", text.n))) {
-            nb_json_free(out);
-            out = NULL;
-        }
-        nb_answer_json(r, 200, out);
+        answer_prompt(r, &text);
     }
     nb_buf_clear(&text);
     nb_json_free(o);

@@ -12,13 +12,13 @@
 
 /* ---- answers ---- */
 
-void nb_answer_json(nb_http_req *r, int status, nb_json *v)
+void nb_answer_json(nb_http_req *r, nb_json *v, bool ok)
 {
-    char *text = v ? nb_json_dump(v, 0, true) : NULL;
+    char *text = ok ? nb_json_dump(v, 0, true) : NULL;
 
     nb_json_free(v);
     if (text)
-        nb_http_reply(r, status, "application/json", text, strlen(text));
+        nb_http_reply(r, 200, "application/json", text, strlen(text));
     else
         nb_http_error(r, 503, "out_of_memory", NULL, "There is no memory for this answer now; try again.");
     nb_free(text);
@@ -27,13 +27,6 @@ void nb_answer_json(nb_http_req *r, int status, nb_json *v)
 void nb_answer_refusal(nb_http_req *r, const nb_refusal *f)
 {
     nb_http_error(r, f->status, f->code, f->param[0] ? f->param : NULL, f->message);
-}
-
-const nb_json *nb_member(const nb_json *o, const char *name)
-{
-    const nb_json *v = nb_json_get(o, name);
-
-    return nb_json_is_null(v) ? NULL : v;
 }
 
 bool nb_model_known(const nb_server *s, const char *name, nb_refusal *f)

@@ -52,13 +52,11 @@ typedef struct nb_call {
 /* Routes with `path`; *n of them, one per method. */
 const nb_route *nb_route_find(const char *path, const char *method, bool *path_known, nb_buf *allow);
 
-/* Answer with JSON text that a builder made (freed here); NULL is a lack of memory. */
-void nb_answer_json(nb_http_req *r, int status, nb_json *v);
+/* Answer with v, which is freed; ok: every step of building it succeeded. */
+void nb_answer_json(nb_http_req *r, nb_json *v, bool ok);
 void nb_answer_refusal(nb_http_req *r, const nb_refusal *f);
 /* API-7: is this one of our names? Refuses otherwise. */
 bool nb_model_known(const nb_server *s, const char *name, nb_refusal *f);
-/* Member `name` of a body, NULL when absent or null. */
-const nb_json *nb_member(const nb_json *o, const char *name);
 
 /* Endpoints. */
 void nb_route_chat(nb_server *s, nb_http_req *r);

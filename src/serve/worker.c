@@ -296,7 +296,7 @@ static void start(nb_worker *w, nb_gen *g)
         }
         if (!remember(w, g->engine_id[p], g, p)) {
             nb_engine_cancel(w->o.engine, g->engine_id[p]); /* its events find no owner */
-            nb_refuse(&g->refusal, 503, "out_of_memory", NULL, "There is no memory for this request now; try again.");
+            nb_refuse_memory(&g->refusal);
             break;
         }
     }
