@@ -225,6 +225,14 @@ static bool state_allowed(nb_server *s, nb_http_req *r, const nb_route *route)
     return false;
 }
 
+/* Who may use a route; NULL: there is none. */
+static nb_route_class class_of(const nb_server *s, const nb_route *route)
+{
+    if (route && route->run == nb_route_metrics && s->o.metrics_open)
+        return NB_ROUTE_OPEN;
+    return route ? route->cls : NB_ROUTE_KEY;
+}
+
 static void on_head(void *user, nb_http_req *r)
 {
     nb_server *s = user;
@@ -249,7 +257,7 @@ static void on_head(void *user, nb_http_req *r)
         if (allow.n)
             nb_http_add(r, "Allow", allow.p);
         preflight(r);
-    } else if (!key_allowed(s, r, route ? route->cls : NB_ROUTE_KEY, call)) {
+    } else if (!key_allowed(s, r, class_of(s, route), call)) {
         ;
     } else if (!known) {
         nb_http_error(r, 404, "not_found", NULL, "There is nothing at this path.");

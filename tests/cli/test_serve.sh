@@ -258,6 +258,9 @@ code "HT-32 address absent" 13 net.bind "$model" --host 192.0.2.1 --api-key x
 code "OV-12 no model" 3 io.not_found "$TMP/nothing" --port 0
 code "unknown policy" 2 arg.value "$model" --schedule-policy best
 code "no size" 2 arg.value "$model" --port 0 --kv-cache lots
-start --max-model-len 64 --kv-cache 16M
+start --max-model-len 64 --kv-cache 16M --api-key some-key --metrics-open
+get /metrics
+[ "$status" = 200 ] || fail "--metrics-open: $status"
+get /load; error "only the metrics are open" 401 authentication_error invalid_api_key null
 code "HT-32 port in use" 13 net.bind "$model" --port "${url##*:}"
 stop INT 0
