@@ -1,5 +1,4 @@
 /* cmd_plan.c - `nibble plan MODEL`: will it fit, how many users, at which context. */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,28 +33,6 @@ typedef struct plan_args {
     double share, bandwidth, tflops;
     bool measure;
 } plan_args;
-
-/* "24G", "800M", "16GiB" -> bytes. */
-static nb_status parse_size(const char *text, uint64_t *out, nb_err *err)
-{
-    static const char units[] = "KMGT";
-    char esc[NB_ESC_CAP], *end;
-    double bytes = strtod(text, &end);
-    const char *u = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
-
-    if (u) {
-        const bool binary = end[1] == 'i';
-        for (const char *p = units; p <= u; p++)
-            bytes *= binary ? 1024 : 1000;
-        end += binary ? 2 : 1;
-    }
-    end += *end == 'B';
-    if (end == text || *end || !(bytes > 0) || !(bytes < 1e18))
-        return nb_fail(err, NB_EARG, "arg.value", "", "--memory takes a size such as 24G or 16GiB, not \"%s\"",
-                       nb_esc(esc, sizeof esc, text, strlen(text)));
-    *out = (uint64_t)bytes;
-    return NB_OK;
-}
 
 static nb_status list_gpus(const nb_cli *cli, nb_err *err)
 {
@@ -102,7 +79,7 @@ static nb_status find_device(nb_cli *cli, const plan_args *a, nb_cap_opts *o, nb
         snprintf(g->name, sizeof g->name, "%s", a->memory ? "memory given" : "this machine");
         o->memory = nb_mem_total();
         if (a->memory)
-            rc = parse_size(a->memory, &o->memory, err);
+            rc = nb_cli_size(a->memory, "24G or 16GiB", &o->memory, err);
     }
     if (a->bandwidth > 0)
         o->bandwidth = a->bandwidth * 1e9;

@@ -1,5 +1,4 @@
 /* cmd_quantize.c - `nibble quantize MODEL -o OUT`: the options. */
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,29 +6,6 @@
 #include "cli/cli.h"
 #include "cli/quantize_view.h"
 #include "job/quantize.h"
-
-/* "4G", "512M", "4GiB", "4000000000" -> bytes. G is 10^9: a cap that holds under either reading. */
-static nb_status parse_size(const char *text, uint64_t *out, nb_err *err)
-{
-    static const char units[] = "KMGT";
-    char esc[NB_ESC_CAP], *end;
-    const double v = strtod(text, &end);
-    const char *u = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
-    double bytes = v;
-
-    if (u) {
-        const bool binary = end[1] == 'i';
-        for (const char *p = units; p <= u; p++)
-            bytes *= binary ? 1024 : 1000;
-        end += binary ? 2 : 1;
-    }
-    end += *end == 'B';
-    if (end == text || *end || !(v > 0) || !(bytes < 1e18)) /* also not a number */
-        return nb_fail(err, NB_EARG, "arg.value", "", "--memory takes a size such as 4G or 800M, not \"%s\"",
-                       nb_esc(esc, sizeof esc, text, strlen(text)));
-    *out = (uint64_t)bytes;
-    return NB_OK;
-}
 
 static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err);
 
@@ -203,7 +179,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
     if (rc == NB_OK && cli->json && !(v.rows = nb_json_new_arr()))
         rc = nb_enomem(err, "the result");
     if (rc == NB_OK && memory)
-        rc = parse_size(memory, &o.memory, err);
+        rc = nb_cli_size(memory, "4G or 800M", &o.memory, err);
     if (rc == NB_OK && log)
         rc = nb_qview_open_log(&v, log, err);
     if (rc == NB_OK && report && o.plan_only)

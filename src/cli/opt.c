@@ -1,4 +1,5 @@
 /* opt.c - options as tables: parsing, nearest spelling, the help page of a verb, and what --cpu and --threads mean. */
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -246,4 +247,25 @@ nb_status nb_cli_kv(const char *name, nb_dtype *out, nb_err *err)
             return NB_OK;
         }
     return nb_fail(err, NB_EARG, "arg.value", "", "--kv is one of " NB_CLI_KV);
+}
+
+nb_status nb_cli_size(const char *text, const char *such, uint64_t *out, nb_err *err)
+{
+    static const char units[] = "KMGT";
+    char esc[NB_ESC_CAP], *end;
+    double bytes = strtod(text, &end);
+    const char *u = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+
+    if (u) {
+        const bool binary = end[1] == 'i';
+        for (const char *p = units; p <= u; p++)
+            bytes *= binary ? 1024 : 1000;
+        end += binary ? 2 : 1;
+    }
+    end += *end == 'B';
+    if (end == text || *end || !(bytes > 0) || !(bytes < 1e18)) /* also not a number */
+        return nb_fail(err, NB_EARG, "arg.value", "", "--memory takes a size such as %s, not \"%s\"", such,
+                       nb_esc(esc, sizeof esc, text, strlen(text)));
+    *out = (uint64_t)bytes;
+    return NB_OK;
 }
