@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "text/stop.h"
 
 /* ---- defaults of the model ---- */
 
@@ -75,64 +76,44 @@ nb_status nb_answer_defaults_read(nb_hfdir *dir, const nb_config *c, nb_answer_d
 
 typedef struct stream {
     const nb_answer_opts *o;
-    nb_buf *text;
-    size_t shown; /* bytes already handed out                              */
-    bool stopped; /* a stop string was found, or the caller asked to stop  */
-    bool asked;   /* the latter                                            */
+    nb_stops *stops; /* NULL: none */
+    nb_stopper stopper;
+    nb_buf piece, *text;
+    bool stopped; /* a stop string was found, or the caller asked to stop */
+    bool asked;   /* the latter                                           */
 } stream;
 
-/* Bytes at the end of the text that may be the beginning of a stop string. */
-static size_t held_back(const stream *s)
+static nb_status open_stops(const nb_answer_opts *o, nb_stops **out, nb_err *err)
 {
-    size_t hold = 0;
+    size_t *len;
+    nb_status rc;
 
-    for (size_t i = 0; i < s->o->n_stop; i++) {
-        const char *stop = s->o->stop[i];
-        for (size_t k = strlen(stop) - 1; k > hold; k--)
-            if (k <= s->text->n && memcmp(s->text->p + s->text->n - k, stop, k) == 0) {
-                hold = k;
-                break;
-            }
-    }
-    return hold;
+    *out = NULL;
+    if (o->n_stop == 0)
+        return NB_OK;
+    len = nb_alloc_array(o->n_stop, sizeof *len);
+    if (!len)
+        return nb_enomem(err, "the stop strings");
+    for (size_t i = 0; i < o->n_stop; i++)
+        len[i] = strlen(o->stop[i]);
+    rc = nb_stops_open(o->stop, len, o->n_stop, out, err);
+    nb_free(len);
+    return rc;
 }
 
-/* Cut the text before the stop string that is complete first (DET-3). from: where the new text begins. */
-static void find_stop(stream *s, size_t from)
+/* s->piece is new text, the last when it says so: what no stop string can take back goes to the answer and to the caller. */
+static void hand_out(stream *s, bool last)
 {
-    size_t best_end = SIZE_MAX, best_at = 0;
+    const size_t from = s->text->n;
 
-    for (size_t i = 0; i < s->o->n_stop; i++) {
-        const size_t len = strlen(s->o->stop[i]);
-        for (size_t at = from > len ? from - len : 0; at + len <= s->text->n; at++)
-            if (memcmp(s->text->p + at, s->o->stop[i], len) == 0) {
-                if (at + len < best_end) {
-                    best_end = at + len;
-                    best_at = at;
-                }
-                break;
-            }
-    }
-    if (best_end == SIZE_MAX)
-        return;
-    s->text->n = best_at;
-    s->text->p[best_at] = 0;
-    s->stopped = true;
-}
-
-static void hand_out(stream *s, size_t from, bool last)
-{
-    size_t end;
-
-    if (!s->text->p || s->text->failed)
-        return;
-    find_stop(s, from);
-    end = s->stopped || last ? s->text->n : s->text->n - held_back(s);
-    if (end <= s->shown)
-        return;
-    if (s->o->piece && s->o->piece(s->o->user, s->text->p + s->shown, end - s->shown) != 0)
+    if (nb_stop_feed(s->stops, &s->stopper, s->piece.p ? s->piece.p : "", s->piece.n, false, s->text))
+        s->stopped = true;
+    else if (last)
+        nb_stop_flush(s->stops, &s->stopper, s->text);
+    s->text->failed = s->text->failed || s->piece.failed;
+    s->piece.n = 0;
+    if (s->text->n > from && !s->text->failed && s->o->piece && s->o->piece(s->o->user, s->text->p + from, s->text->n - from) != 0)
         s->stopped = s->asked = true;
-    s->shown = end;
 }
 
 /* ---- the loop ---- */
@@ -146,7 +127,6 @@ static nb_status step(nb_engine *e, nb_detok *detok, stream *s, nb_answer *out, 
 
     *lost = rc != NB_OK;
     for (size_t i = 0; rc == NB_OK && i < n; i++) {
-        const size_t from = out->text.n;
         if (out->prompt_s == 0)
             out->prompt_s = nb_now() - t0;
         if (ev[i].kind == NB_EV_DONE && ev[i].finish == NB_FINISH_ERROR) {
@@ -161,9 +141,9 @@ static nb_status step(nb_engine *e, nb_detok *detok, stream *s, nb_answer *out, 
         out->n_tokens++;
         if (s->stopped)
             continue;
-        rc = nb_detok_add(detok, ev[i].id, &out->text, err);
+        rc = nb_detok_add(detok, ev[i].id, &s->piece, err);
         if (rc == NB_OK)
-            hand_out(s, from, false);
+            hand_out(s, false);
     }
     return rc;
 }
@@ -184,7 +164,9 @@ nb_status nb_answer_run(nb_engine *e, const nb_tokenizer *t, const nb_answer_opt
     nb_status rc;
 
     memset(out, 0, sizeof *out);
-    rc = nb_detok_open(t, true, &detok, err);
+    rc = open_stops(o, &s.stops, err);
+    if (rc == NB_OK)
+        rc = nb_detok_open(t, true, &detok, err);
     if (rc == NB_OK)
         rc = nb_engine_add(e, &q, &id, err);
     while (rc == NB_OK && !nb_engine_idle(e)) {
@@ -194,13 +176,14 @@ nb_status nb_answer_run(nb_engine *e, const nb_tokenizer *t, const nb_answer_opt
         rc = step(e, detok, &s, out, t0, &lost, err);
     }
     if (rc == NB_OK && !s.stopped) {
-        const size_t from = out->text.n;
-        rc = nb_detok_flush(detok, &out->text, err);
+        rc = nb_detok_flush(detok, &s.piece, err);
         if (rc == NB_OK)
-            hand_out(&s, from, true);
+            hand_out(&s, true);
     }
     out->answer_s = nb_now() - t0 - out->prompt_s;
     nb_detok_close(detok);
+    nb_stops_close(s.stops);
+    nb_buf_clear(&s.piece);
     if (engine_lost)
         *engine_lost = lost || !nb_engine_idle(e);
     if (rc == NB_OK && out->text.failed)
