@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include "kern/avx2/turn8.h"
 #include "kern/kern.h"
 
 #define NB_FORCE static inline __attribute__((always_inline))
@@ -48,6 +49,15 @@ NB_FORCE vf v_add(vf a, vf b)
 NB_FORCE vf v_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);
+}
+
+/* The line of p into L1, or only into L2. */
+NB_FORCE void v_prefetch(const void *p, const bool near)
+{
+    if (near)
+        _mm_prefetch(p, _MM_HINT_T0);
+    else
+        _mm_prefetch(p, _MM_HINT_T1);
 }
 
 /* VL elements of type t, as f32. */
