@@ -12,28 +12,44 @@
 #include "base/pool.h"
 #include "model/model.h"
 
+enum { NB_SPEED_MAX = 64 };
+
 typedef struct nb_speed_opts {
-    size_t prompt; /* tokens of the prefill test                    */
-    size_t decode; /* tokens of the decode test                     */
-    size_t depth;  /* tokens already cached when decoding starts    */
-    size_t batch;  /* sequences that decode together                */
-    int rounds;    /* at least 1; 5 for figures one may quote       */
+    size_t prompt;         /* tokens of the prefill test                                            */
+    size_t decode;         /* tokens of each decode test                                            */
+    const size_t *depths;  /* [n_depths] tokens already cached when decoding starts                 */
+    const size_t *batches; /* [n_batches] sequences that decode together                            */
+    size_t n_depths, n_batches;
+    int rounds; /* at least 1; 5 for figures one may quote */
     bool exact_fp32;
     nb_dtype kv_dtype; /* NONE: F16 */
     nb_pool *pool;
     const nb_host *host;
 } nb_speed_opts;
 
+/* A figure over the rounds. */
+typedef struct nb_spread {
+    double median, min, max;
+} nb_spread;
+
+typedef struct nb_speed_row {
+    size_t batch, depth;
+    nb_spread tok_s;      /* of all sequences together */
+    double share_of_read; /* step_bytes * steps/s / read bytes/s */
+} nb_speed_row;
+
 typedef struct nb_speed {
-    double read_bytes_s;                /* plain reads of 512 MB with every thread, median        */
-    double prefill_tok_s, decode_tok_s; /* medians; decode counts all sequences      */
-    double prefill_min, prefill_max, decode_min, decode_max;
-    uint64_t step_bytes; /* weight bytes of one decode step                        */
-    double decode_share; /* step_bytes * decode steps/s / read_bytes_s             */
+    nb_spread read_bytes_s; /* plain reads of 512 MB with every thread */
+    nb_spread prefill_tok_s;
+    nb_speed_row decode[2 * NB_SPEED_MAX]; /* every depth with the first batch, then every other batch at the first depth */
+    size_t n_decode;
+    uint64_t step_bytes; /* weight bytes of one decode step of one sequence */
     int rounds;
 } nb_speed;
 
-/* Token ids are a fixed pseudo-random sequence. NB_EARG for sizes of 0 or beyond the model's context. */
+/* Token ids are a fixed pseudo-random sequence. Cached tokens beyond the first 512 are copies of those: keys cost the same whatever
+ * they hold. Only models with recurrent state really read every token of a depth. The caller owns m, which is used by this call
+ * alone. NB_EARG "bench.sizes" for sizes of 0, too many of them, or beyond the model's context. */
 nb_status nb_speed_run(nb_model *m, const nb_speed_opts *o, nb_speed *out, nb_err *err);
 
 #endif

@@ -49,6 +49,21 @@ fails "option misspelled" 2 'did you mean --max-tokens' run $model x --max-token
 
 bench=$("$NIBBLE" bench $model --prompt 32 --decode 4 --rounds 1 --json 2>/dev/null)
 case $bench in *'"prefill_tok_s"'*'"decode_tok_s"'*'"read_bytes_s"'*) echo "ok bench --json" ;; *) echo "FAIL bench: $bench" >&2; exit 1 ;; esac
+# The shape of --json: one row of prefill, every depth with the first batch, every other batch at the first depth.
+rows=$("$NIBBLE" bench $model --prompt 32 --decode 2 --rounds 2 --depth 3,0,40 --batch 2,1,5 --json 2>/dev/null | tr -d ' \n')
+for key in cpu cpu_family kernel threads rounds prompt decode depth batch prefill_tok_s decode_tok_s read_bytes_s step_bytes decode_share_of_read; do
+    case $rows in *"\"$key\":"*'"rows":['*) ;; *) echo "FAIL bench --json has no $key in front of its rows: $rows" >&2; exit 1 ;; esac
+done
+number='[0-9.e+-]*'
+check "rows of bench --json" "$(printf %s "$rows" | grep -oE "\\{\"what\":\"[a-z]*\",\"tokens\":[0-9]*,\"batch\":[0-9]*,\"depth\":[0-9]*,\"tok_s\":$number,\"min\":$number,\"max\":$number,\"share_of_read\":($number|null)\\}" |
+    sed -E 's/.*"what":"([a-z]*)","tokens":([0-9]*),"batch":([0-9]*),"depth":([0-9]*),.*/\1 \2 \3 \4/' | tr '\n' ';')" \
+    "prefill 32 1 0;decode 2 2 3;decode 2 2 0;decode 2 2 40;decode 2 1 3;decode 2 5 3;"
+check "median between min and max" "$(printf %s "$rows" | grep -oE '"tok_s":[^}]*"share' |
+    awk -F'[:,]' '{ if ($4 <= $2 && $2 <= $6 && $4 > 0) ok++ } END { print ok }')" 6
+"$NIBBLE" bench $model --prompt 8 --decode 2 --rounds 1 -q | grep -q 'decode, 16 sequences at depth 0' || { echo "FAIL table of bench" >&2; exit 1; }
+fails "a depth that is no number" 2 'arg.value' bench $model --depth 0,x
+fails "an empty batch" 2 'arg.value' bench $model --batch 1,
+fails "no sequences" 2 'bench.sizes' bench $model --batch 0 --rounds 1
 fails "bench beyond the context" 2 'bench.sizes' bench $model --prompt 5000 --rounds 1
 streams=$("$NIBBLE" bench $model --streams 3 --requests 5 --prefix 40 --prompt 10 --decode 4 --json 2>/dev/null)
 case $streams in *'"cold"'*'"output_tok_s"'*'"warm"'*'"cached_share"'*'"engine_share"'*) echo "ok bench --streams" ;; *) echo "FAIL bench --streams: $streams" >&2; exit 1 ;; esac
