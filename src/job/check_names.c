@@ -105,7 +105,7 @@ static nb_status need_values(const names_job *j, const char *name, size_t n)
 /* Rates, decays and time steps of mixers: programs that quantize leave them alone without saying so. */
 static bool never_packed(nb_role role)
 {
-    return (role > NB_ROLE_MIX_Z && role < NB_ROLE_MIX_OUT) || role == NB_ROLE_OGATE;
+    return (role > NB_ROLE_MIX_Z && role < NB_ROLE_MIX_OUT) || role == NB_ROLE_OGATE || role >= NB_ROLE_ADAPT_Q_IN;
 }
 
 static nb_status check_size(const names_job *j, const char *file, const char *name, uint64_t n, uint64_t k, size_t want_n, size_t want_k)

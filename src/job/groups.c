@@ -271,17 +271,28 @@ static bool from_experts(finder *f, size_t op)
     return ok;
 }
 
-/* kv_b reads the normed latent inside the LATENT op. */
-static bool from_latent(finder *f, size_t op)
+/* A linear that alone reads what another op has normed: kv_b inside the LATENT op, the output of a mixer. */
+static bool from_vec(finder *f, size_t op, nb_mod mod, nb_vec vec)
 {
-    nb_scale_group *g = new_group(f, op, f->p->cfg->mla.kv_rank, 1);
+    const size_t k = nb_plan_vec_size_at(f->p, f->layer, vec);
+    nb_scale_group *g = k > 0 ? new_group(f, op, k, 1) : NULL;
 
     if (!g)
-        return false;
-    g->vec = NB_VEC_KVA;
-    if (member(f, g, NB_MOD_KVB))
+        return k == 0;
+    g->vec = vec;
+    if (member(f, g, mod))
         f->out->n++;
     return true;
+}
+
+/* The output of a mixer: behind its norm; behind the second part of a short convolution's input, which multiplies it. */
+static bool from_mixer(finder *f, size_t op, size_t src)
+{
+    const nb_op_kind kind = f->p->ops[src].kind;
+
+    if (kind == NB_OP_SHORT)
+        return from_linear(f, op, NB_ROLE_MIX_OUT, NB_ROLE_MIX_IN, f->p->cfg->d_model, NULL, false);
+    return kind == NB_OP_SSM_NORM || kind == NB_OP_LINATT ? from_vec(f, op, NB_ROLE_MIX_OUT, NB_VEC_MIX_NORM) : true;
 }
 
 static bool find_at(finder *f, size_t op)
@@ -292,9 +303,13 @@ static bool find_at(finder *f, size_t op)
     bool ok = true;
 
     if (o->kind == NB_OP_ABSORB)
-        return from_latent(f, op);
+        return from_vec(f, op, NB_MOD_KVB, NB_VEC_KVA);
     if (o->kind != NB_OP_LINEAR && o->kind != NB_OP_MOE)
         return true;
+    if (p->cfg->uses && o->kind == NB_OP_LINEAR && nb_mod_stays(p, o->roles[0])) /* of blocks that other layers run too */
+        return true;
+    if (o->kind == NB_OP_LINEAR && o->roles[0] == NB_ROLE_MIX_OUT)
+        return src == p->n_ops || from_mixer(f, op, src);
     if (src < p->n_ops && p->ops[src].kind == NB_OP_NORM)
         ok = from_norm(f, op, src);
     else if (src < p->n_ops && o->kind == NB_OP_LINEAR && o->roles[1] == NB_ROLE_NONE)

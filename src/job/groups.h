@@ -5,6 +5,7 @@
  *   up   -> down                       rows of `up` are divided, also where gate and up are one matrix, and in every expert; the
  *                                      gate sits under the activation and cannot carry scales
  *   fc1  -> fc2                        through relu; through its square by the root of the scales
+ *   mixer -> its output  the weight of its norm, or the rows of a short convolution's input that multiply what it gives
  *   v    -> o                          every head's rows of v; heads that share them (grouped queries) share scales
  *
  * Source: spec quantizers 3.4, 3.5, 4. No group: a norm whose output is also added, limited activations, anything behind an

@@ -60,7 +60,7 @@ static nb_status open_layer(nb_qmods *t, const nb_plan *p, const nb_store *s, si
         if (rc == NB_OK)
             rc = check_type(&m[i].at, err);
         if (rc == NB_OK)
-            m[i].quantized = !nb_mod_stays(mods[i]) && (!rule || rule(user, &m[i], &m[i].spec));
+            m[i].quantized = !nb_mod_stays(p, mods[i]) && (!rule || rule(user, &m[i], &m[i].spec));
         t->n_quantized += m[i].quantized;
     }
     if (rc == NB_OK)

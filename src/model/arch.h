@@ -44,6 +44,15 @@ typedef enum nb_role {
     NB_ROLE_INDEX_Q, /* of what chooses keys: queries from the latent of q, a key, weights of its heads */
     NB_ROLE_INDEX_K,
     NB_ROLE_INDEX_W,
+    NB_ROLE_BLEND,      /* of a block that layers share: its output, by the layer that uses it; low-rank paths of each use */
+    NB_ROLE_ADAPT_Q_IN, /* each _IN is followed by its _OUT */
+    NB_ROLE_ADAPT_Q_OUT,
+    NB_ROLE_ADAPT_K_IN,
+    NB_ROLE_ADAPT_K_OUT,
+    NB_ROLE_ADAPT_V_IN,
+    NB_ROLE_ADAPT_V_OUT,
+    NB_ROLE_ADAPT_UP_IN,
+    NB_ROLE_ADAPT_UP_OUT,
     NB_ROLE_COUNT,
     NB_ROLE_NONE = NB_ROLE_COUNT
 } nb_role;
@@ -94,11 +103,13 @@ typedef enum nb_vec {
     NB_VEC_ALT_SCALE,
     NB_VEC_INDEX_NORM, /* of the key that chooses */
     NB_VEC_INDEX_BIAS,
+    NB_VEC_PAIR_NORM, /* of the residual and the embedding side by side */
     NB_VEC_COUNT,
     NB_VEC_NONE = NB_VEC_COUNT /* a norm without parameters */
 } nb_vec;
 
-/* Names relative to the prefix of the model or to a layer; NULL: as Llama names it (spec models 4.1). */
+/* Names relative to the prefix of the model or to a layer; NULL: as Llama names it (spec models 4.1). A # stands for a number, an @ for
+ * what only some layers have before the rest (plan_names.c). */
 typedef struct nb_names {
     const char *embed, *positions, *layers, *norm, *head, *embed_norm; /* head: a full name */
     const char *roles[NB_ROLE_COUNT];
@@ -174,7 +185,8 @@ typedef enum nb_block_kind {
     NB_BLOCK_MIXED,    /* attention layers POST, others PRE             */
     NB_BLOCK_GEMMA4,   /* as SANDWICH, and more: models-2026 S4.8       */
     NB_BLOCK_GEMMA3N,
-    NB_BLOCK_LONGCAT /* two PRE halves, experts beside both: models-2026 S4.2 */
+    NB_BLOCK_LONGCAT, /* two PRE halves, experts beside both: models-2026 S4.2 */
+    NB_BLOCK_ZAMBA    /* one norm and a mixer; in some layers a block that they share before it: models-2026 S4.6 */
 } nb_block_kind;
 
 /* Norms of q and k before rope: over each head with one weight, over all heads, over each head with its own weight; over

@@ -69,6 +69,8 @@ static const nb_names names_lfm2 = { .norm = "embedding_norm",
                    [NB_VEC_B_NORM] = B "b_layernorm.weight", [NB_VEC_C_NORM] = B "c_layernorm.weight"
 #define FEED_FORWARD                                                                                                                       \
     [NB_ROLE_GATE] = "feed_forward.gate_proj", [NB_ROLE_UP] = "feed_forward.up_proj", [NB_ROLE_DOWN] = "feed_forward.down_proj"
+#define SHARED           "shared_transformer."
+#define ADAPTER(R, NAME) [NB_ROLE_ADAPT_##R##_IN] = SHARED NAME ".#.0", [NB_ROLE_ADAPT_##R##_OUT] = SHARED NAME ".#.1"
 static const nb_names names_granite = {
     .roles = { SSM_ROLES("mamba."), [NB_ROLE_GATE_UP] = "shared_mlp.input_linear", [NB_ROLE_DOWN] = "shared_mlp.output_linear" },
     .vecs = { SSM_VECS("mamba.") }
@@ -87,6 +89,19 @@ static const nb_names names_jamba = { .norm = "final_layernorm",
                                       .roles = { SSM_ROLES("mamba."),
                                                  FEED_FORWARD, [NB_ROLE_MIX_X] = "mamba.x_proj", [NB_ROLE_MIX_DT] = "mamba.dt_proj" },
                                       .vecs = { [NB_VEC_N2] = "pre_ff_layernorm", SSM_VECS("mamba.") } };
+
+static const nb_names names_zamba2 = {
+    .norm = "final_layernorm",
+    .roles = { SSM_ROLES("@mamba."), [NB_ROLE_Q] = SHARED "self_attn.q_proj", [NB_ROLE_K] = SHARED "self_attn.k_proj",
+               [NB_ROLE_V] = SHARED "self_attn.v_proj", [NB_ROLE_O] = SHARED "self_attn.o_proj",
+               [NB_ROLE_GATE_UP] = SHARED "feed_forward.gate_up_proj", [NB_ROLE_DOWN] = SHARED "feed_forward.down_proj",
+               [NB_ROLE_BLEND] = "linear", ADAPTER(Q, "self_attn.linear_q_adapter_list"), ADAPTER(K, "self_attn.linear_k_adapter_list"),
+               ADAPTER(V, "self_attn.linear_v_adapter_list"), ADAPTER(UP, "feed_forward.gate_up_proj_adapter_list") },
+    .vecs = { [NB_VEC_N1] = "@input_layernorm",
+              [NB_VEC_N2] = SHARED "pre_ff_layernorm",
+              [NB_VEC_PAIR_NORM] = SHARED "input_layernorm.weight",
+              SSM_VECS("@mamba.") }
+};
 
 static const nb_names names_gemma = { .vecs = { [NB_VEC_N2] = "pre_feedforward_layernorm" } };
 
@@ -266,6 +281,17 @@ static const nb_arch rows[] = {
       .block = NB_BLOCK_BOTH,
       .names = &names_falcon_h1,
       .more = nb_cfg_falcon_h1 },
+    { .type = "zamba2",
+      .cls = "Zamba2ForCausalLM",
+      RMS,
+      .theta = 1e4,
+      .tie = true,
+      .block = NB_BLOCK_ZAMBA,
+      .mlp = NB_MLP_GATED_CAT,
+      .act = NB_ACT_GELU_ERF,
+      .quirks = NB_Q_HEAD_DIM_FIXED | NB_Q_FOUR_D,
+      .names = &names_zamba2,
+      .more = nb_cfg_zamba2 },
     { .type = "jamba",
       .cls = "JambaForCausalLM",
       RMS6,

@@ -15,7 +15,7 @@ nb_arch_read nb_cfg_ministral3, nb_cfg_rotary_dim, nb_cfg_ernie_moe, nb_cfg_afmo
     nb_cfg_longcat;
 nb_arch_read nb_cfg_no_mlp, nb_cfg_qwen3_next, nb_cfg_qwen3_5, nb_cfg_olmo_hybrid, nb_cfg_kimi, nb_cfg_granite_sizes, nb_cfg_granite_hybrid,
     nb_cfg_bamba, nb_cfg_falcon_h1, nb_cfg_mamba2, nb_cfg_nemotron_sizes, nb_cfg_nemotron, nb_cfg_jamba, nb_cfg_lfm2_sizes, nb_cfg_lfm2,
-    nb_cfg_minimax;
+    nb_cfg_minimax, nb_cfg_zamba2;
 
 /* config_gemma.c */
 nb_arch_read nb_cfg_gemma3n_sizes, nb_cfg_gemma3n, nb_cfg_gemma3n_layers, nb_cfg_gemma4, nb_cfg_gemma4_layers;

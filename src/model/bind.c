@@ -231,6 +231,8 @@ static nb_status plan_layer(const nb_model *m, size_t layer, nb_layer *l, nb_pac
 
         if (!nb_plan_runs(&m->plan, op, layer))
             continue;
+        if (op->kind == NB_OP_LINEAR && !m->lazy && nb_plan_stored_at(&m->plan, layer, op->roles[0]) != layer)
+            continue; /* packed with that layer */
         if (op->kind == NB_OP_LINEAR) {
             rc = nb_source_op(&m->plan, m->store, m->scan, layer, op, src, &n, err);
             if (rc == NB_OK)
@@ -431,6 +433,18 @@ static nb_status read_correction(const nb_model *m, size_t layer, nb_layer *l, n
     return t ? bind_vec(m, t->name, m->cfg.moe.n_experts + m->cfg.moe.n_identity, true, &l->mem, &l->moe.correction, err) : NB_OK;
 }
 
+/* Matrices that an earlier layer holds. */
+static void borrow(nb_model *m, size_t layer)
+{
+    const nb_plan *p = &m->plan;
+
+    for (size_t i = 0; i < p->n_ops && !m->lazy; i++) {
+        const nb_role role = p->ops[i].roles[0];
+        if (p->ops[i].kind == NB_OP_LINEAR && nb_plan_runs(p, &p->ops[i], layer) && nb_plan_stored_at(p, layer, role) != layer)
+            m->layers[layer].ops[role] = m->layers[nb_plan_stored_at(p, layer, role)].ops[role];
+    }
+}
+
 nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)
 {
     nb_pack_list lp;
@@ -448,6 +462,8 @@ nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)
     if (rc == NB_OK)
         rc = nb_pack_layer(m, l, &lp, err);
     nb_pack_clear(&lp);
+    if (rc == NB_OK)
+        borrow(m, layer);
     if (rc == NB_OK)
         rc = read_correction(m, layer, l, err);
     if (rc == NB_OK && nb_plan_has_op(&m->plan, layer, NB_OP_ABSORB))

@@ -74,6 +74,11 @@ typedef struct nb_dims {
     size_t kv_heads, head_dim, value_dim, kv_dim, d_ff, kv_from;
 } nb_dims;
 
+/* A block of weights that several layers run: the layer it is stored with, and which use of all this is. */
+typedef struct nb_use {
+    size_t from, index; /* from SIZE_MAX: the layer has none */
+} nb_use;
+
 typedef struct nb_config {
     const nb_arch *arch;
     const nb_names *names; /* never NULL */
@@ -121,6 +126,9 @@ typedef struct nb_config {
     size_t index_heads, index_dim, index_top; /* keys are chosen, as many as this; 0: all */
     bool index_pairs;                         /* rotated in pairs (2i, 2i+1) */
     size_t window_given;                      /* under another key; 0: not */
+    const nb_use *uses;                       /* [n_layers]; NULL: no layer shares a block. They read the residual and the embedding */
+    size_t adapt_rank;                        /* of low-rank paths of each use */
+    bool adapt_qkv;                           /* beside q, k and v too */
     const nb_dims *dims;                      /* [n_layers]; NULL: all alike */
     double value_mult;                        /* of v; 1: none               */
     const uint8_t *mixer;                     /* [n_layers] nb_mixer; NULL: attention everywhere */

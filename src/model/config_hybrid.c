@@ -462,6 +462,80 @@ nb_status nb_cfg_nemotron(const nb_cfg_reader *r, nb_config *c)
     return rc != NB_OK ? rc : check_mix(r, c, "mamba_num_heads", "n_groups");
 }
 
+/* Which layers run a shared block, and with which layer its weights are stored. */
+static nb_status zamba_uses(const nb_cfg_reader *r, nb_config *c, size_t blocks)
+{
+    static const char *const keys[] = { "layers_block_type", "layer_types", NULL };
+    nb_use *uses = nb_arena_calloc(c->mem, c->n_layers, sizeof *uses);
+    const nb_json *ids = nb_json_get(r->in, "hybrid_layer_ids");
+    const char *key;
+    const nb_json *list = nb_cfg_find(r, keys, &key);
+    size_t n = 0;
+
+    if (!uses)
+        return nb_enomem(r->err, "the layer kinds");
+    if (list && (nb_json_typeof(list) != NB_JARR || nb_json_len(list) != c->n_layers))
+        return nb_fail(r->err, NB_EFORMAT, "cfg.value", "", "\"%s\" has %zu entries, expected one for each of %zu layers", key,
+                       nb_json_len(list), c->n_layers);
+    if (!list && nb_json_typeof(ids) != NB_JARR)
+        return nb_cfg_bad(r, key, NULL, "the kind of every layer");
+    for (size_t l = 0; l < c->n_layers; l++) {
+        const char *word = nb_json_str(nb_json_at(list, l), "");
+        const bool hybrid = list ? strcmp(word, "hybrid") == 0 : in_list(ids, l);
+        if (list && !hybrid && strcmp(word, "mamba") != 0 && strcmp(word, "linear_attention") != 0)
+            return nb_cfg_unsupported(r, key, nb_json_at(list, l), "mamba and hybrid");
+        uses[l] = (nb_use){ hybrid ? l : SIZE_MAX, hybrid ? n++ : 0 };
+    }
+    for (size_t l = 0; l < c->n_layers && c->tie_embeddings; l++) /* else every layer stores its own */
+        for (size_t first = 0; uses[l].from == l && uses[l].index >= blocks && first < l; first++)
+            if (uses[first].from == first && uses[first].index == uses[l].index % blocks)
+                uses[l].from = first;
+    c->uses = uses;
+    return NB_OK;
+}
+
+nb_status nb_cfg_zamba2(const nb_cfg_reader *r, nb_config *c)
+{
+    static const char *const mem_blocks[] = { "num_mem_blocks", NULL }, *const rank[] = { "adapter_rank", NULL };
+    nb_mix_cfg *m = &c->mix;
+    size_t expand = 2, blocks;
+    const size_key keys[] = { { { "n_mamba_heads" }, 8, &m->heads },
+                              { { "mamba_ngroups" }, 1, &m->key_heads },
+                              { { "mamba_d_state" }, 64, &m->key_dim },
+                              { { "mamba_d_conv" }, 4, &m->taps },
+                              { { "mamba_expand" }, 2, &expand } };
+    uint8_t *kinds = nb_arena_calloc(c->mem, c->n_layers, 1);
+    bool rope, far;
+    nb_status rc = kinds ? get_keys(r, NULL, keys, NB_LEN(keys)) : nb_enomem(r->err, "the layer kinds");
+
+    plain_ssm(c);
+    m->conv_bias = true;
+    m->norm_eps = 1e-5;
+    m->dt_min = 0.001;
+    m->dt_max = INFINITY;
+    if (rc != NB_OK || (rc = nb_cfg_size(r, mem_blocks, NB_CFG_MAX_COUNT, 1, &blocks)) != NB_OK ||
+        (rc = nb_cfg_size(r, rank, NB_CFG_MAX_DIM, 128, &c->adapt_rank)) != NB_OK ||
+        (rc = nb_cfg_flag(r, "use_shared_attention_adapter", false, &c->adapt_qkv)) != NB_OK ||
+        (rc = nb_cfg_flag(r, "use_mem_rope", false, &rope)) != NB_OK || (rc = nb_cfg_flag(r, "use_long_context", false, &far)) != NB_OK ||
+        (rc = nb_cfg_flag(r, "add_bias_linear", false, &m->in_bias)) != NB_OK ||
+        (rc = nb_cfg_num(r, r->in, "time_step_min", 0, 1e30, true, &m->dt_min)) != NB_OK || (rc = zamba_uses(r, c, blocks)) != NB_OK)
+        return rc;
+    if (far)
+        return nb_cfg_unsupported(r, "use_long_context", nb_json_get(r->in, "use_long_context"), "false");
+    if (expand * c->d_model % m->heads != 0 || 2 * c->d_model % c->n_heads != 0)
+        return nb_fail(r->err, NB_EFORMAT, "cfg.value", "",
+                       "\"n_mamba_heads\" is %zu and \"num_attention_heads\" %zu, expected divisors of %zu and %zu", m->heads, c->n_heads,
+                       expand * c->d_model, 2 * c->d_model);
+    memset(kinds, NB_MIX_SSM, c->n_layers);
+    c->mixer = kinds;
+    m->out_bias = m->in_bias;
+    m->value_dim = expand * c->d_model / m->heads;
+    c->head_dim = c->kv_dim = 2 * c->d_model / c->n_heads;
+    c->attn_scale = 1 / sqrt((double)c->head_dim / 2);
+    rc = check_mix(r, c, "n_mamba_heads", "mamba_ngroups");
+    return rc != NB_OK || rope ? rc : no_rope(r, c);
+}
+
 static bool jamba_full(const nb_cfg_reader *r, size_t l, const size_t *arg)
 {
     (void)r;

@@ -567,10 +567,10 @@ static nb_status begin_layers(nb_xcpu *x, size_t l0, size_t l1, nb_err *err)
     if (l0 > 0 && nb_xcpu_picks(x) && c->mixer && c->mixer[l0] == NB_MIX_SHARED)
         return nb_fail(err, NB_EUNSUPPORTED, "exec.layers", "", "layer %zu of %s takes the keys that an earlier layer chose", l0,
                        c->model_type);
-    if (!c->branch)
+    if (!c->branch && !c->uses)
         return NB_OK;
     if (!x->b->token)
-        return nb_fail(err, NB_EARG, "exec.batch", "", "layers with inputs of their own need the tokens");
+        return nb_fail(err, NB_EARG, "exec.batch", "", "layers that read the embedding need the tokens");
     embed_rows(x);
     nb_xcpu_after_embed(x);
     return NB_OK;

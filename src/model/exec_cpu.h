@@ -153,6 +153,8 @@ nb_attn nb_xcpu_attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, siz
 /* exec_gemma.c. What follows from embeddings in X beside them; what the head reads, to X; rows in layers. */
 void nb_xcpu_after_embed(nb_xcpu *x);
 void nb_xcpu_before_head(nb_xcpu *x);
+/* exec_shared.c. */
+nb_row_fn nb_xcpu_pair, nb_xcpu_plus;
 nb_row_fn nb_xcpu_branch, nb_xcpu_vnorm, nb_xcpu_sparse, nb_xcpu_predict, nb_xcpu_correct, nb_xcpu_spread;
 /* Logits of `m` rows in the NORM slot. */
 void nb_xcpu_logits(nb_xcpu *x, size_t m, float *logits);

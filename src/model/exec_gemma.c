@@ -62,6 +62,8 @@ void nb_xcpu_after_embed(nb_xcpu *x)
         for (size_t r = 0; r < x->rows; r++)
             layer_inputs(x, r);
     }
+    for (size_t r = 0; c->uses && r < x->rows; r++)
+        memcpy(row_of(x, NB_SLOT_FIRST, r), row_of(x, NB_SLOT_X, r), d * sizeof(float));
     for (size_t i = 0; i < c->n_streams; i++) {
         if (i > 0)
             nb_xcpu_linear(x, &x->m->top.ops[NB_TOP_STREAMS + i - 1], NB_SLOT_X, NB_SLOT_PROJ, x->rows);

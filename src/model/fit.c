@@ -56,7 +56,7 @@ static nb_status layer_bytes(const nb_plan *p, const nb_scan *sc, const nb_store
             *bytes += nb_latent_bytes(p->cfg, NB_DT_BF16);
         if (op->kind == NB_OP_MOE)
             rc = moe_bytes(p, sc, s, layer, bytes, err);
-        if (op->kind != NB_OP_LINEAR)
+        if (op->kind != NB_OP_LINEAR || nb_plan_stored_at(p, layer, op->roles[0]) != layer)
             continue;
         rc = nb_source_op(p, s, sc, layer, op, src, &n, err);
         if (rc == NB_OK)

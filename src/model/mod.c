@@ -75,6 +75,8 @@ size_t nb_layer_mods(const nb_plan *p, const nb_store *s, size_t layer, nb_mod *
 
         if (!nb_plan_runs(p, op, layer))
             continue;
+        if (op->kind == NB_OP_LINEAR && nb_plan_stored_at(p, layer, op->roles[0]) != layer)
+            continue;
         for (size_t r = 0; op->kind == NB_OP_LINEAR && r < 3 && op->roles[r] != NB_ROLE_NONE; r++)
             put(out, cap, &n, op->roles[r]);
         if (op->kind == NB_OP_ABSORB)

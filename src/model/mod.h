@@ -37,12 +37,14 @@ static inline uint32_t nb_mod_expert(nb_mod mod)
     return mod < NB_ROLE_COUNT || mod >= NB_MOD_KVB ? (uint32_t)NB_NO_EXPERT : (mod - NB_ROLE_COUNT) / 4;
 }
 
-/* Small, and read by what decides: rates, decays, gates, low-rank paths, weights of indexers. They stay floats, as in other programs
- * (spec models-2026 S7). */
-static inline bool nb_mod_stays(nb_mod mod)
+/* Small, and read by what decides: rates, decays, gates, low-rank paths, weights of indexers; blocks that layers share. They stay
+ * floats, as in other programs (spec models-2026 S7). */
+static inline bool nb_mod_stays(const nb_plan *p, nb_mod mod)
 {
     const nb_role r = nb_mod_role(mod);
 
+    if (p->cfg->uses && (r < NB_ROLE_MIX_IN || r > NB_ROLE_BLEND))
+        return true;
     return r == NB_ROLE_OGATE || (r >= NB_ROLE_MIX_ZA && r <= NB_ROLE_MIX_DT) || r == NB_ROLE_SIDE_IN || r == NB_ROLE_SIDE_OUT ||
            r == NB_ROLE_INDEX_W;
 }

@@ -12,6 +12,8 @@ bool nb_plan_runs(const nb_plan *p, const nb_op *op, size_t layer)
 
     if (c->skip && c->skip[layer])
         return false;
+    if (op->when >= NB_WHEN_BARE)
+        return (c->uses[layer].from != SIZE_MAX) == (op->when == NB_WHEN_SHARED);
     if (op->mixers && !(op->mixers >> (c->mixer ? c->mixer[layer] : NB_MIX_ATTN) & 1))
         return false;
     return op->when == NB_WHEN_ALWAYS || sparse == (op->when == NB_WHEN_SPARSE);
@@ -60,6 +62,8 @@ static bool reads(const nb_op *op, nb_vec vec)
     case NB_VEC_INDEX_NORM:
     case NB_VEC_INDEX_BIAS:
         return op->kind == NB_OP_INDEX;
+    case NB_VEC_PAIR_NORM:
+        return op->kind == NB_OP_PAIR;
     case NB_VEC_ALT_ROUTER:
     case NB_VEC_ALT_NORM:
         return op->kind == NB_OP_PREDICT || op->kind == NB_OP_CORRECT;
@@ -100,7 +104,7 @@ bool nb_plan_has_kv(const nb_plan *p, size_t layer)
 
 /* ---- ops ------------------------------------------------------------------------------------------------------ */
 
-enum { MAX_OPS = 48 };
+enum { MAX_OPS = 64 };
 
 void nb_plan_emit(nb_plan *p, nb_op op)
 {
@@ -110,6 +114,8 @@ void nb_plan_emit(nb_plan *p, nb_op op)
         p->has_role[op.roles[j]] = true;
     if (!op.mixers)
         op.mixers = p->mask;
+    if (op.when == NB_WHEN_ALWAYS)
+        op.when = p->when;
     if (op.kind == NB_OP_ADD && op.keep == 0 && op.gain == 0) {
         op.keep = 1;
         op.gain = (float)p->cfg->res_mult;
@@ -209,6 +215,7 @@ void nb_plan_emit_attention(nb_plan *p, nb_slot in, bool fused)
         return;
     }
     emit_qkv(p, in, fused);
+    nb_plan_emit_adapters(p, in);
     if (c->gated_q)
         nb_plan_emit_step(p, NB_OP_UNGATE, NB_SLOT_QKV, NB_SLOT_GATE);
     if (c->out_gate)
@@ -397,6 +404,9 @@ static void emit_layer(nb_plan *p, bool fused_qkv, bool fused_gu)
         break;
     case NB_BLOCK_GEMMA3N:
         nb_plan_emit_gemma3n(p);
+        break;
+    case NB_BLOCK_ZAMBA:
+        nb_plan_emit_zamba(p);
         break;
     case NB_BLOCK_SINGLE:
         emit_single(p, fused_qkv, fused_gu);

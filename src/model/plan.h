@@ -49,6 +49,8 @@ typedef enum nb_op_kind {
     NB_OP_PREDICT,  /* residual streams mixed; the active one to out */
     NB_OP_CORRECT,  /* and corrected by what the layer made of it; its branch to out */
     NB_OP_SPREAD,   /* in added to all streams but the first      */
+    NB_OP_PAIR,     /* out = norm of in and the embedding side by side */
+    NB_OP_PLUS,     /* in added where the outputs of the first role lie in out */
     NB_OP_COUNT
 } nb_op_kind;
 
@@ -81,17 +83,25 @@ typedef enum nb_slot {
     NB_SLOT_STREAMS, /* several residuals side by side         */
     NB_SLOT_IQ,      /* queries that choose keys */
     NB_SLOT_IK,      /* the key, the weights of the heads */
+    NB_SLOT_FIRST,   /* the embedding, kept for all layers */
+    NB_SLOT_PAIR,    /* it beside the residual, normed */
     NB_SLOT_COUNT
 } nb_slot;
 
 typedef struct nb_op {
     nb_op_kind kind;
     nb_slot in, out;
-    nb_role roles[3];                                            /* LINEAR: source linears, ended by NB_ROLE_NONE */
-    nb_vec vec;                                                  /* NORM, QKNORM */
-    enum { NB_WHEN_ALWAYS, NB_WHEN_DENSE, NB_WHEN_SPARSE } when; /* layers without, with experts */
-    unsigned mixers;                                             /* layers of these kinds only, a bit each; 0: all */
-    float keep, gain;                                            /* ADD, SCALE */
+    nb_role roles[3]; /* LINEAR: source linears, ended by NB_ROLE_NONE; PLUS: where to */
+    nb_vec vec;       /* NORM, QKNORM */
+    enum nb_when {
+        NB_WHEN_ALWAYS,
+        NB_WHEN_DENSE,
+        NB_WHEN_SPARSE,
+        NB_WHEN_BARE,
+        NB_WHEN_SHARED
+    } when;           /* layers without, with experts; without, with a block that layers share */
+    unsigned mixers;  /* layers of these kinds only, a bit each; 0: all */
+    float keep, gain; /* ADD, SCALE */
 } nb_op;
 
 /* Channels [to, to + n) of a convolution are floats [from, from + n) of the MIX slot. */
@@ -120,6 +130,7 @@ typedef struct nb_plan {
     size_t n_runs;
     size_t z_off, a_off; /* of mixers: gate (in MIX, where GATE has none), decays (in RATE; in MIX of Mamba-2) */
     unsigned mask;       /* while it is built: of ops that do not say which layers */
+    enum nb_when when;   /* the same */
     bool has_role[NB_ROLE_COUNT];
     bool has_act_scale;
     char prefix[64]; /* "model." as found in the store */
@@ -179,5 +190,7 @@ size_t nb_plan_op_at(const nb_plan *p, size_t layer, nb_role role);
 /* Whether layers can be run one by one, each on what the one before gave: no residual streams, halves, nor keys and values of an
  * earlier layer. What quantizes block by block needs this. */
 bool nb_plan_alone(const nb_plan *p);
+/* The layer that a linear is stored with; another one where layers share a block. */
+size_t nb_plan_stored_at(const nb_plan *p, size_t layer, nb_role role);
 
 #endif

@@ -78,13 +78,36 @@ const char *nb_plan_layer(const nb_plan *p, size_t layer, char *out, size_t cap)
     return out;
 }
 
-/* The name of a layer's tensor; a # stands for which half of a stored layer it is. */
+/* Of blocks that layers share. */
+#define SHARED "shared_transformer."
+
+/* The name of a layer's tensor; a # stands for which half of a stored layer it is, or which use of a block that layers share; an @
+ * for what stands before the mixer where there is such a block. */
 static void name_of(const nb_plan *p, size_t layer, const char *name, const char *end, char *out, size_t cap)
 {
-    nb_plan_layer(p, layer, out, cap);
-    snprintf(out + strlen(out), cap - strlen(out), "%s%s", name, end);
-    for (char *at = p->cfg->halves ? strchr(out, '#') : NULL; at; at = strchr(at, '#'))
-        *at = (char)('0' + layer % p->cfg->halves);
+    const nb_use *use = p->cfg->uses ? &p->cfg->uses[layer] : NULL;
+    const size_t number = use ? use->index : p->cfg->halves ? layer % p->cfg->halves : 0;
+    size_t at;
+
+    nb_plan_layer(p, use && use->from != SIZE_MAX && strncmp(name, SHARED, strlen(SHARED)) == 0 ? use->from : layer, out, cap);
+    at = strlen(out);
+    for (; *name && at + 24 < cap; name++) {
+        if (*name == '#')
+            at += (size_t)snprintf(out + at, cap - at, "%zu", number);
+        else if (*name == '@')
+            at += (size_t)snprintf(out + at, cap - at, "%s", use && use->from != SIZE_MAX ? "mamba_decoder." : "");
+        else
+            out[at++] = *name;
+    }
+    snprintf(out + at, cap - at, "%s", end);
+}
+
+size_t nb_plan_stored_at(const nb_plan *p, size_t layer, nb_role role)
+{
+    const char *name = or_default(p->cfg->names->roles[role], role_names[role]);
+    const bool shared = p->cfg->uses && p->cfg->uses[layer].from != SIZE_MAX && strncmp(name, SHARED, strlen(SHARED)) == 0;
+
+    return shared && !strchr(name, '#') ? p->cfg->uses[layer].from : layer;
 }
 
 const char *nb_plan_linear(const nb_plan *p, size_t layer, nb_role role, char *out, size_t cap)

@@ -31,5 +31,10 @@ void nb_plan_emit_gemma3n(nb_plan *p);
 void nb_plan_size_gemma(nb_plan *p);
 bool nb_plan_gemma_linear(const nb_plan *p, nb_role role, size_t *n, size_t *k);
 size_t nb_plan_gemma_vec(const nb_plan *p, nb_vec vec);
+/* plan_shared.c: the same for blocks that layers share. */
+void nb_plan_emit_zamba(nb_plan *p);
+void nb_plan_emit_adapters(nb_plan *p, nb_slot in); /* of q, k, v */
+void nb_plan_size_shared(nb_plan *p);
+bool nb_plan_shared_linear(const nb_plan *p, nb_role role, size_t *n, size_t *k);
 
 #endif

@@ -68,7 +68,7 @@ void nb_plan_linear_size(const nb_plan *p, nb_role role, size_t *n, size_t *k)
 {
     const nb_config *c = p->cfg;
 
-    if (nb_plan_mix_linear(p, role, n, k) || nb_plan_gemma_linear(p, role, n, k))
+    if (nb_plan_mix_linear(p, role, n, k) || nb_plan_gemma_linear(p, role, n, k) || nb_plan_shared_linear(p, role, n, k))
         return;
     *k = c->d_model;
     switch (role) {
@@ -170,6 +170,8 @@ size_t nb_plan_vec_size(const nb_plan *p, nb_vec vec)
     case NB_VEC_INDEX_NORM:
     case NB_VEC_INDEX_BIAS:
         return c->index_top ? c->index_dim : 0;
+    case NB_VEC_PAIR_NORM:
+        return c->uses ? 2 * c->d_model : 0;
     case NB_VEC_SINKS:
         return c->arch->quirks & NB_Q_OSS || c->sinks_local ? c->n_heads : 0;
     case NB_VEC_ACT_SCALE:
@@ -277,6 +279,7 @@ void nb_plan_size_slots(nb_plan *p)
     len[NB_SLOT_ACT] = c->d_ff;
     nb_plan_size_mixers(p);
     nb_plan_size_gemma(p);
+    nb_plan_size_shared(p);
     for (size_t l = 0; c->dims && l < c->n_layers; l++)
         widen_slots(p, l);
     for (size_t i = 0; i < NB_SLOT_COUNT; i++)

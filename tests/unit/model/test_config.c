@@ -266,7 +266,7 @@ static void table(void **state)
         assert_true(a->eps > 0 && a->theta > 0 && a->eps_key);
         snprintf(edit, sizeof edit,
                  "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_local_experts\":16,\"num_experts_per_tok\":2,\"moe_intermediate_"
-                 "size\":32,\"num_kv_shared_layers\":0%s}",
+                 "size\":32,\"num_kv_shared_layers\":0,\"hybrid_layer_ids\":[1]%s}",
                  a->type, a->cls, strcmp(a->type, "lfm2_moe") == 0 || strcmp(a->type, "nemotron_h") == 0 ? kinds : "");
         c = parsed(edit);
         assert_ptr_equal(c.arch, a);

@@ -83,6 +83,18 @@ static const row rows[] = {
     { "CF-10 no chunk", "llama4", "{\"attention_chunk_size\":null}", NB_OK, "", NULL },
     { "CF-13 experts without a count", "nemotron_h-latent", "{\"!n_routed_experts\":0}", NB_EFORMAT, "cfg.value", "n_routed_experts" },
     { "CF-13 gemma4 experts without a count", "gemma4", "{\"enable_moe_block\":true}", NB_EFORMAT, "cfg.value", "num_experts" },
+    { "CF-11 kind of a layer with a shared block", "zamba2",
+      "{\"layers_block_type\":[\"mamba\",\"hybrid\",\"attention\",\"hybrid\",\"hybrid\"]}", NB_EUNSUPPORTED, "cfg.unsupported",
+      "mamba and hybrid" },
+    { "CF-12 too few kinds of shared blocks", "zamba2", "{\"layers_block_type\":[\"mamba\"]}", NB_EFORMAT, "cfg.value", "1 entries" },
+    { "CF-12 kinds by the other key", "zamba2", "{\"!layers_block_type\":0}", NB_OK, "", NULL },
+    { "CF-12 no kinds at all", "zamba2", "{\"!layers_block_type\":0,\"!hybrid_layer_ids\":0}", NB_EFORMAT, "cfg.value",
+      "layers_block_type" },
+    { "CF-05 no blocks to share", "zamba2", "{\"num_mem_blocks\":0}", NB_EFORMAT, "cfg.value", "num_mem_blocks" },
+    { "CF-05 state size of Mamba-2 below 1", "zamba2", "{\"mamba_d_state\":-1}", NB_EFORMAT, "cfg.value", "mamba_d_state" },
+    { "CF-07 Mamba heads that do not divide", "zamba2", "{\"n_mamba_heads\":5}", NB_EFORMAT, "cfg.value", "n_mamba_heads" },
+    { "CF-11 another rotation for long texts", "zamba2", "{\"use_long_context\":true}", NB_EUNSUPPORTED, "cfg.unsupported",
+      "use_long_context" },
     { "CF-02 family without a recorded pass", "jamba", "{\"model_type\":\"zamba\",\"architectures\":[\"ZambaForCausalLM\"]}",
       NB_EUNSUPPORTED, "cfg.arch", "zamba" },
     { "CF-02 deepseek_v4 is refused", "jamba", "{\"model_type\":\"deepseek_v4\",\"architectures\":[\"DeepseekV4ForCausalLM\"]}",
@@ -145,10 +157,11 @@ static void patched(void **state)
 static void every_key(void **state)
 {
     static const char *const values[] = { "null", "\"x\"", "-1", "0", "1e30", "[]", "{}", "65536", "true" };
-    static const char *const models[] = { "qwen3_next",   "lfm2",        "granitemoehybrid", "nemotron_h-latent", "falcon_h1",
-                                          "jamba",        "kimi_linear", "minimax",          "olmo_hybrid",       "mamba2",
-                                          "gemma3n",      "gemma4",      "llama4",           "mistral4",          "mimo_v2_flash",
-                                          "ernie4_5_moe", "minicpm3" };
+    static const char *const models[] = { "qwen3_next",  "lfm2",     "granitemoehybrid", "nemotron_h-latent",
+                                          "falcon_h1",   "jamba",    "kimi_linear",      "minimax",
+                                          "olmo_hybrid", "mamba2",   "gemma3n",          "gemma4",
+                                          "llama4",      "mistral4", "mimo_v2_flash",    "ernie4_5_moe",
+                                          "minicpm3",    "zamba2" };
 
     (void)state;
     for (size_t m = 0; m < NB_LEN(models); m++) {
