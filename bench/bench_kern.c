@@ -2,8 +2,8 @@
  *
  *   nb_bench_kern [threads [table]]
  *
- * m = 1: bytes of weights per second over a plain read loop on the same bytes. m > 1: multiply-adds per second over half
- * the vpdpbusd peak (A16 needs two byte products a weight). Both sides of a ratio run in turn in every round; the line
+ * m = 1: bytes of weights per second over a plain read loop on the same bytes. m > 1: multiply-adds per second over the vpdpbusd
+ * peak, or half of it with A16 activations, which need two byte products a weight. Both sides of a ratio run in turn in every round; the line
  * gives the median of the rounds' ratios, which holds on a machine that others use too. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,6 +27,7 @@ typedef struct job {
     nb_qlin hub;
     float *x, *y;
     unsigned bits; /* 4 or 8 */
+    bool a8;       /* form of the activations */
     uint64_t peak_n;
 } job;
 
@@ -45,7 +46,10 @@ static void gemm_part(void *ctx, size_t begin, size_t end, int thread)
     const job *j = ctx;
 
     (void)thread;
-    (j->bits == 8 ? j->kern->gemm_q8 : j->kern->gemm_q4)(&j->w, &j->a, j->y, j->w.n, begin, end);
+    if (j->a8)
+        (j->bits == 8 ? j->kern->gemm_q8_a8 : j->kern->gemm_q4_a8)(&j->w, &j->a, j->y, j->w.n, begin, end);
+    else
+        (j->bits == 8 ? j->kern->gemm_q8 : j->kern->gemm_q4)(&j->w, &j->a, j->y, j->w.n, begin, end);
 }
 
 static void pack_part(void *ctx, size_t begin, size_t end, int thread)
@@ -128,8 +132,8 @@ static void setup(job *j, size_t bytes, size_t k, size_t g, size_t m)
         j->x[i] = (float)((s = s * 1664525u + 1013904223u) >> 8) / 8388608.0f - 1.0f;
     j->y = must(nb_alloc_array(m * n, sizeof *j->y));
     memset(j->y, 0, m * n * sizeof *j->y);
-    nb_act_place(&j->a, must(nb_alloc_aligned(64, nb_act_bytes(m, k, j->w.g))), m, k, j->w.g);
-    j->kern->act_a16(&j->a, j->x, k, 0, m, NULL);
+    (j->a8 ? nb_act_place_a8 : nb_act_place)(&j->a, must(nb_alloc_aligned(64, nb_act_bytes(m, k, j->w.g))), m, k, j->w.g);
+    (j->a8 ? j->kern->act_a8 : j->kern->act_a16)(&j->a, j->x, k, 0, m, NULL);
 }
 
 static void teardown(job *j)
@@ -153,9 +157,10 @@ static void bench_stream(job *j, size_t k, size_t g, size_t m)
         rate[r] = bytes / t_gemm / 1e9;
         read[r] = bytes / t_read / 1e9;
     }
-    printf("{\"bench\":\"q%u_stream\",\"table\":\"%s\",\"threads\":%d,\"m\":%zu,\"k\":%zu,\"g\":%zu,\"gb_s\":%.2f,\"read_gb_s\":%.2f,"
+    printf("{\"bench\":\"q%u_stream\",\"act\":\"%s\",\"table\":\"%s\",\"threads\":%d,\"m\":%zu,\"k\":%zu,\"g\":%zu,\"gb_s\":%.2f,\"read_gb_"
+           "s\":%.2f,"
            "\"of_read\":%.3f}\n",
-           j->bits, j->kern->name, nb_pool_threads(j->pool), m, k, g, median(rate), median(read), median(ratio));
+           j->bits, j->a8 ? "a8" : "a16", j->kern->name, nb_pool_threads(j->pool), m, k, g, median(rate), median(read), median(ratio));
     fflush(stdout);
     teardown(j);
 }
@@ -172,12 +177,12 @@ static void bench_tiles(job *j, size_t k, size_t g, size_t m, bool vnni)
         const double t_peak = pass(j, threads, peak_part, 2), t_gemm = pass(j, j->w.n_strips, gemm_part, 2);
         rate[r] = macs / t_gemm / 1e9;
         top[r] = (double)(j->peak_n * 1024 * threads) / t_peak / 1e9;
-        ratio[r] = rate[r] / (top[r] / 2);
+        ratio[r] = rate[r] / (j->a8 ? top[r] : top[r] / 2);
     }
-    printf("{\"bench\":\"q%u_tiles\",\"table\":\"%s\",\"threads\":%zu,\"m\":%zu,\"k\":%zu,\"g\":%zu,\"gmac_s\":%.1f", j->bits,
-           j->kern->name, threads, m, k, g, median(rate));
+    printf("{\"bench\":\"q%u_tiles\",\"act\":\"%s\",\"table\":\"%s\",\"threads\":%zu,\"m\":%zu,\"k\":%zu,\"g\":%zu,\"gmac_s\":%.1f",
+           j->bits, j->a8 ? "a8" : "a16", j->kern->name, threads, m, k, g, median(rate));
     if (vnni)
-        printf(",\"vpdpbusd_gmac_s\":%.1f,\"of_half_peak\":%.3f", median(top), median(ratio));
+        printf(",\"vpdpbusd_gmac_s\":%.1f,\"of_%s\":%.3f", median(top), j->a8 ? "peak" : "half_peak", median(ratio));
     printf("}\n");
     fflush(stdout);
     teardown(j);
@@ -223,15 +228,18 @@ int main(int argc, char **argv)
     }
     if (nb_pool_open(&j.pool, argc > 1 ? atoi(argv[1]) : 0, NULL) != NB_OK)
         must(NULL);
-    for (j.bits = 4; j.bits <= 8; j.bits += 4) {
-        for (size_t i = 0; i < NB_LEN(streams); i++)
-            bench_stream(&j, streams[i].k, streams[i].g, 1);
-        for (size_t i = 0; i < NB_LEN(few); i++)
-            bench_stream(&j, 2048, 128, few[i]);
-        for (size_t i = 0; i < NB_LEN(tiles); i++)
-            bench_tiles(&j, 2048, tiles[i].g, tiles[i].m, vnni);
+    for (int i = 0; i < 4; i++) {
+        j.bits = i / 2 ? 8 : 4;
+        j.a8 = i % 2;
+        for (size_t c = 0; c < NB_LEN(streams); c++)
+            bench_stream(&j, streams[c].k, streams[c].g, 1);
+        for (size_t c = 0; c < NB_LEN(few); c++)
+            bench_stream(&j, 2048, 128, few[c]);
+        for (size_t c = 0; c < NB_LEN(tiles); c++)
+            bench_tiles(&j, 2048, tiles[c].g, tiles[c].m, vnni);
     }
     j.bits = 4;
+    j.a8 = false;
     bench_pack_and_act(&j);
     nb_pool_close(j.pool);
     return 0;

@@ -115,3 +115,9 @@ void nb_act_place(nb_act *a, void *buf, size_t m, size_t k, size_t g)
     a->step = (float *)(void *)(p + 2 * plane);
     a->sum = (int32_t *)(void *)(p + 2 * plane + word);
 }
+
+void nb_act_place_a8(nb_act *a, void *buf, size_t m, size_t k, size_t g)
+{
+    nb_act_place(a, buf, m, k, g);
+    a->lo = NULL;
+}

@@ -1,4 +1,4 @@
-/* act.c - A16 activations, 8 inputs at a time. Defined by scalar/act.c: one division, one multiply, round to even. */
+/* act.c - A16 and A8 activations, 8 inputs at a time. Defined by scalar/act.c: one division, one multiply, round to even. */
 #include "kern/avx2/avx2.h"
 #include "kern/avx2/dot_avx2.h"
 
@@ -45,10 +45,11 @@ NB_INLINE uint32_t reduce_max(__m256i v)
     return max;
 }
 
-static void quantize(nb_act *a, size_t i, size_t grp, const float *x, const uint32_t *perm)
+NB_INLINE void quantize(nb_act *a, size_t i, size_t grp, const float *x, const uint32_t *perm, const bool a8)
 {
+    const float most = a8 ? 127.0f : 32512.0f;
     const size_t g = a->g, k0 = grp * g, n = nb_q4_valid(a->k, g, grp), at = grp * a->m + i;
-    int8_t *hi = a->hi + at * g, *lo = a->lo + at * g;
+    int8_t *hi = a->hi + at * g, *lo = a8 ? NULL : a->lo + at * g;
     __m256i top = _mm256_setzero_si256(), sum = _mm256_setzero_si256();
 
     for (size_t j = 0; j < n; j += 8) {
@@ -56,7 +57,7 @@ static void quantize(nb_act *a, size_t i, size_t grp, const float *x, const uint
         top = _mm256_max_epi32(top, _mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff)));
     }
     const uint32_t bits = reduce_max(top);
-    const float max = nb_f32_from_bits(bits), inv = 32512.0f / max;
+    const float max = nb_f32_from_bits(bits), inv = most / max;
     const bool finite = bits < 0x7f800000u, zero = !finite || inv > 3.4028235e38f;
 
     for (size_t j = 0; j < g; j += 8) {
@@ -64,11 +65,12 @@ static void quantize(nb_act *a, size_t i, size_t grp, const float *x, const uint
 
         if (j < n && !zero)
             v = _mm256_cvtps_epi32(_mm256_mul_ps(load8(x, perm, k0 + j, n - j), _mm256_set1_ps(inv)));
-        store_bytes(hi + j, _mm256_srai_epi32(_mm256_add_epi32(v, _mm256_set1_epi32(128)), 8));
-        store_bytes(lo + j, v); /* v - 256*hi is the low byte, signed */
+        store_bytes(hi + j, a8 ? v : _mm256_srai_epi32(_mm256_add_epi32(v, _mm256_set1_epi32(128)), 8));
+        if (!a8)
+            store_bytes(lo + j, v); /* v - 256*hi is the low byte, signed */
         sum = _mm256_add_epi32(sum, v);
     }
-    a->step[at] = !finite ? nb_f32_from_bits(0x7fc00000u) : zero ? 0.0f : max / 32512.0f;
+    a->step[at] = !finite ? nb_f32_from_bits(0x7fc00000u) : zero ? 0.0f : max / most;
     a->sum[at] = reduce_add(sum);
 }
 
@@ -76,5 +78,12 @@ void nb_act_a16_avx2(nb_act *a, const float *x, size_t ldx, size_t m0, size_t m1
 {
     for (size_t grp = 0; grp < a->n_groups; grp++)
         for (size_t i = m0; i < m1; i++)
-            quantize(a, i, grp, x + i * ldx, perm);
+            quantize(a, i, grp, x + i * ldx, perm, false);
+}
+
+void nb_act_a8_avx2(nb_act *a, const float *x, size_t ldx, size_t m0, size_t m1, const uint32_t *perm)
+{
+    for (size_t grp = 0; grp < a->n_groups; grp++)
+        for (size_t i = m0; i < m1; i++)
+            quantize(a, i, grp, x + i * ldx, perm, true);
 }

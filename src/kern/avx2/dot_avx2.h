@@ -44,9 +44,23 @@ NB_INLINE __m256i nb_dot2(__m256i acc, __m256i w, __m256i x)
 #endif
 }
 
-NB_INLINE __m256i nb_widen(__m256i acc)
+/* In 32-bit lanes, weight times the sums of nb_dot2. */
+NB_INLINE __m256i nb_widen(__m256i acc, const short weight)
 {
-    return _mm256_madd_epi16(acc, _mm256_set1_epi16(1));
+    return _mm256_madd_epi16(acc, _mm256_set1_epi16(weight));
+}
+
+/* acc[32-bit lane] += two products of 16-bit integers. asm as above. */
+NB_INLINE __m256i nb_dot2w(__m256i acc, __m256i w, __m256i x)
+{
+#if defined(__clang__)
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(w, x));
+#else
+    __m256i t;
+
+    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(acc), "=&x"(t) : "x"(w), "x"(x));
+    return acc;
+#endif
 }
 
 /* Scales 8j .. 8j+7 of a block. */
@@ -67,6 +81,25 @@ NB_INLINE __m256 nb_finish8(__m256i acc, __m256i z, int32_t sum, __m256 s, float
     const __m256i d = _mm256_sub_epi32(acc, _mm256_mullo_epi32(z, _mm256_set1_epi32(sum)));
 
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(d), _mm256_mul_ps(s, _mm256_set1_ps(step)), y);
+}
+
+/* Rows 16p .. 16p+15 of mr tokens from index `at` of the activation arrays: t[i][64] gets the group's part, whose sums are acc[i][2]. */
+NB_INLINE void nb_finish_pair(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, __m256i acc[4][2], const int mr,
+                              int p)
+{
+    const unsigned char *scales = b + nb_q4_scales_at(w), *zeros = b + nb_q4_zeros_at(w);
+
+    NB_UNROLL
+    for (int j = 0; j < 2; j++) {
+        const __m256 s = nb_scales8(scales, w->wide, 2 * p + j);
+        const __m256i z = nb_zeros8(zeros, 2 * p + j);
+
+        NB_UNROLL
+        for (int i = 0; i < mr; i++) {
+            float *out = t + i * NB_STRIP + 16 * p + 8 * j;
+            _mm256_store_ps(out, nb_finish8(acc[i][j], z, a->sum[at + i], s, a->step[at + i], _mm256_load_ps(out)));
+        }
+    }
 }
 
 #endif

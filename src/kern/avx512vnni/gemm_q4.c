@@ -1,4 +1,4 @@
-/* gemm_q4.c - 4-bit weights times A16 activations with vpdpbusd: one token at memory speed, more in tiles of 4 x 64.
+/* gemm_q4.c - 4-bit weights times A16 or A8 activations with vpdpbusd: one token at memory speed, more in tiles of 4 x 64.
  *
  * Both forms compute the formula of scalar/gemm_q4.c, whose integer part is exact in any order. Source: spec kernels 5, 6. */
 #include "kern/avx512vnni/avx512vnni.h"
@@ -15,10 +15,11 @@ static size_t ahead(const nb_q4 *w)
     return (AHEAD + w->block_bytes - 1) / w->block_bytes * w->block_bytes;
 }
 
-/* One token, one block: total[4] = sum of q*v. Not inlined, so that all registers are free for its 16 chains. High nibbles stay in place (worth 16q), which saves a shift and gives twice as many chains; `next` is where
- * this block's place is found one step ahead in memory. */
-static __attribute__((noinline)) void block_one(const unsigned char *b, const unsigned char *next, size_t g, const int8_t *xh,
-                                                const int8_t *xl, __m512i total[4])
+/* One token, one block: total[4] = sum of q*v. Not inlined, so that all registers are free for its chains: 16, or 8 for A8. High
+ * nibbles stay in place (worth 16q), which saves a shift and gives twice as many chains; `next` is where this block's place is
+ * found one step ahead in memory. */
+NB_INLINE void block_one(const unsigned char *b, const unsigned char *next, size_t g, const int8_t *xh, const int8_t *xl, __m512i total[4],
+                         const bool a8)
 {
     const __m512i mlo = _mm512_set1_epi8(0x0f), mhi = _mm512_set1_epi8((char)0xf0);
     __m512i h0[4], h1[4], l0[4], l1[4];
@@ -28,7 +29,7 @@ static __attribute__((noinline)) void block_one(const unsigned char *b, const un
         h0[j] = h1[j] = l0[j] = l1[j] = _mm512_setzero_si512();
     for (size_t k = 0; k < g; k += 8, b += 256, next += 256) {
         const __m512i xh0 = nb_quad(xh + k), xh1 = nb_quad(xh + k + 4);
-        const __m512i xl0 = nb_quad(xl + k), xl1 = nb_quad(xl + k + 4);
+        const __m512i xl0 = a8 ? xh0 : nb_quad(xl + k), xl1 = a8 ? xh1 : nb_quad(xl + k + 4);
 
         NB_UNROLL
         for (int j = 0; j < 4; j++) {
@@ -37,21 +38,39 @@ static __attribute__((noinline)) void block_one(const unsigned char *b, const un
 
             _mm_prefetch(next + 64 * j, _MM_HINT_T0);
             h0[j] = nb_dot4(h0[j], lo, xh0);
-            l0[j] = nb_dot4(l0[j], lo, xl0);
             h1[j] = nb_dot4(h1[j], hi, xh1);
+            if (a8)
+                continue;
+            l0[j] = nb_dot4(l0[j], lo, xl0);
             l1[j] = nb_dot4(l1[j], hi, xl1);
         }
     }
     NB_UNROLL
-    for (int j = 0; j < 4; j++) {
+    for (int j = 0; j < 4; j++) { /* h1 and l1 are multiples of 16: shifts are exact */
+        if (a8) {
+            total[j] = _mm512_add_epi32(h0[j], _mm512_srai_epi32(h1[j], 4));
+            continue;
+        }
         const __m512i h = _mm512_add_epi32(_mm512_slli_epi32(h0[j], 8), _mm512_slli_epi32(h1[j], 4));
-        const __m512i l = _mm512_add_epi32(l0[j], _mm512_srai_epi32(l1[j], 4)); /* multiples of 16: exact */
+        const __m512i l = _mm512_add_epi32(l0[j], _mm512_srai_epi32(l1[j], 4));
 
         total[j] = _mm512_add_epi32(h, l);
     }
 }
 
-static void one_token(const nb_q4 *w, const nb_act *a, float *y, size_t s0, size_t s1)
+static __attribute__((noinline)) void block_one_a16(const unsigned char *b, const unsigned char *next, size_t g, const int8_t *xh,
+                                                    const int8_t *xl, __m512i total[4])
+{
+    block_one(b, next, g, xh, xl, total, false);
+}
+
+static __attribute__((noinline)) void block_one_a8(const unsigned char *b, const unsigned char *next, size_t g, const int8_t *xh,
+                                                   __m512i total[4])
+{
+    block_one(b, next, g, xh, NULL, total, true);
+}
+
+NB_INLINE void one_token(const nb_q4 *w, const nb_act *a, float *y, size_t s0, size_t s1, const bool a8)
 {
     const size_t g = w->g, dist = ahead(w), scales = nb_q4_scales_at(w), zeros = nb_q4_zeros_at(w);
     const unsigned char *b = nb_q4_block(w, s0, 0);
@@ -65,7 +84,10 @@ static void one_token(const nb_q4 *w, const nb_act *a, float *y, size_t s0, size
         for (size_t grp = 0; grp < w->n_groups; grp++, b += w->block_bytes) {
             __m512i total[4];
 
-            block_one(b, b + dist, g, a->hi + grp * g, a->lo + grp * g, total);
+            if (a8)
+                block_one_a8(b, b + dist, g, a->hi + grp * g, total);
+            else
+                block_one_a16(b, b + dist, g, a->hi + grp * g, a->lo + grp * g, total);
             for (size_t off = scales; off < w->block_bytes; off += 64)
                 _mm_prefetch(b + dist + off, _MM_HINT_T0);
             NB_UNROLL
@@ -132,9 +154,9 @@ NB_INLINE void finish(const nb_q4 *w, const unsigned char *b, const nb_act *a, s
     }
 }
 
-/* Three or four tokens, one block: one set of accumulators serves both planes. The first pass prefetches dist ahead,
+/* Up to four tokens, one block: one set of accumulators serves both planes. The first pass prefetches dist ahead,
  * which costs nothing when the line is there. */
-NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, size_t dist)
+NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, size_t dist, const bool a8)
 {
     const size_t g = w->g;
     __m512i acc[4][4];
@@ -146,17 +168,19 @@ NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, siz
             acc[i][j] = _mm512_setzero_si512();
     }
     tile_plane(acc, b, g, a->hi + at * g, mr, dist);
-    NB_UNROLL
-    for (int i = 0; i < mr; i++) {
+    if (!a8) {
         NB_UNROLL
-        for (int j = 0; j < 4; j++)
-            acc[i][j] = _mm512_slli_epi32(acc[i][j], 8);
+        for (int i = 0; i < mr; i++) {
+            NB_UNROLL
+            for (int j = 0; j < 4; j++)
+                acc[i][j] = _mm512_slli_epi32(acc[i][j], 8);
+        }
+        tile_plane(acc, b, g, a->lo + at * g, mr, 0);
     }
-    tile_plane(acc, b, g, a->lo + at * g, mr, 0);
     finish(w, b, a, at, t, acc, mr);
 }
 
-/* One or two tokens: registers for both planes, so codes are unpacked once. acc[i] is the high, acc[2+i] the low plane. */
+/* One or two tokens of A16: registers for both planes, so codes are unpacked once. acc[i] is the high, acc[2+i] the low plane. */
 NB_INLINE void narrow_tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, size_t dist)
 {
     const __m512i mask = _mm512_set1_epi8(0x0f);
@@ -203,6 +227,14 @@ NB_INLINE void narrow_tile(const nb_q4 *w, const unsigned char *b, const nb_act 
     finish(w, b, a, at, t, acc, mr);
 }
 
-#define GEMM_Q4    nb_gemm_q4_avx512vnni
-#define TILE_SMALL narrow_tile
-#include "kern/gemm_q4_body.inc"
+#define GEMM                           nb_gemm_q4_avx512vnni
+#define NAME(x)                        x##_a16
+#define TILE(w, b, a, at, t, mr, dist) mr > 2 ? tile(w, b, a, at, t, mr, dist, false) : narrow_tile(w, b, a, at, t, mr, dist)
+#define ONE_TOKEN(w, a, y, s0, s1)     one_token(w, a, y, s0, s1, false)
+#include "kern/gemm_body.inc"
+
+#define GEMM                           nb_gemm_q4_a8_avx512vnni
+#define NAME(x)                        x##_a8
+#define TILE(w, b, a, at, t, mr, dist) tile(w, b, a, at, t, mr, dist, true)
+#define ONE_TOKEN(w, a, y, s0, s1)     one_token(w, a, y, s0, s1, true)
+#include "kern/gemm_body.inc"

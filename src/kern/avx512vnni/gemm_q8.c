@@ -1,4 +1,4 @@
-/* gemm_q8.c - 8-bit weights times A16 activations with vpdpbusd, which takes the bytes as they lie.
+/* gemm_q8.c - 8-bit weights times A16 or A8 activations with vpdpbusd, which takes the bytes as they lie.
  *
  * Computes the formula of scalar/gemm_q4.c, whose integer part is exact in any order. Source: spec kernels 2, 5, 6. */
 #include "kern/avx512vnni/avx512vnni.h"
@@ -9,7 +9,13 @@ enum {
     AHEAD = 2560 /* prefetch this far ahead: 0.90 to 0.98 of read speed for one token, against 0.63 to 0.84 with 4096 */
 };
 
-/* One or two tokens, one block: both planes in registers, so that each line is read once. acc[i] is the high, acc[2 + i] the
+static size_t ahead(const nb_q8 *w)
+{
+    (void)w;
+    return AHEAD;
+}
+
+/* One or two tokens of A16, one block: both planes in registers, so that each line is read once. acc[i] is the high, acc[2 + i] the
  * low plane; the sum ends in acc[i]. */
 NB_INLINE void dots_narrow(__m512i acc[4][4], const unsigned char *b, size_t g, const int8_t *xh, const int8_t *xl, const int mr)
 {
@@ -67,8 +73,9 @@ NB_INLINE void plane(__m512i acc[4][4], const unsigned char *b, size_t g, const 
     }
 }
 
-/* Three or four tokens, one block: one set of sums for both planes. */
-NB_INLINE void dots_wide(__m512i acc[4][4], const unsigned char *b, size_t g, const int8_t *xh, const int8_t *xl, const int mr)
+/* Up to four tokens, one block: one set of sums for both planes. */
+NB_INLINE void dots_wide(__m512i acc[4][4], const unsigned char *b, size_t g, const int8_t *xh, const int8_t *xl, const int mr,
+                         const bool a8)
 {
     NB_UNROLL
     for (int i = 0; i < mr; i++) {
@@ -77,6 +84,8 @@ NB_INLINE void dots_wide(__m512i acc[4][4], const unsigned char *b, size_t g, co
             acc[i][j] = _mm512_setzero_si512();
     }
     plane(acc, b, g, xh, mr, true);
+    if (a8)
+        return;
     NB_UNROLL
     for (int i = 0; i < mr; i++) {
         NB_UNROLL
@@ -87,16 +96,16 @@ NB_INLINE void dots_wide(__m512i acc[4][4], const unsigned char *b, size_t g, co
 }
 
 /* mr tokens from index `at` of the activation arrays: t[i][0..63] gets the group's part of the sum. */
-NB_INLINE void tile(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr)
+NB_INLINE void tile(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, const bool a8)
 {
     const unsigned char *scales = b + nb_q4_scales_at(w), *zeros = b + nb_q4_zeros_at(w);
-    const int8_t *xh = a->hi + at * w->g, *xl = a->lo + at * w->g;
+    const int8_t *xh = a->hi + at * w->g, *xl = a8 ? NULL : a->lo + at * w->g;
     __m512i acc[4][4];
 
-    if (mr <= 2)
+    if (mr <= 2 && !a8)
         dots_narrow(acc, b, w->g, xh, xl, mr);
     else
-        dots_wide(acc, b, w->g, xh, xl, mr);
+        dots_wide(acc, b, w->g, xh, xl, mr, a8);
     NB_UNROLL
     for (int j = 0; j < 4; j++) {
         const __m512 s = nb_scales16(scales, w->wide, j);
@@ -110,48 +119,12 @@ NB_INLINE void tile(const nb_q8 *w, const unsigned char *b, const nb_act *a, siz
     }
 }
 
-/* Real functions, so that each tile has the registers to itself. */
-typedef void tile_fn(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t);
+#define GEMM                           nb_gemm_q8_avx512vnni
+#define NAME(x)                        x##_a16
+#define TILE(w, b, a, at, t, mr, dist) ((void)(dist), tile(w, b, a, at, t, mr, false))
+#include "kern/gemm_body.inc"
 
-static __attribute__((noinline)) void tile1(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t)
-{
-    tile(w, b, a, at, t, 1);
-}
-
-static __attribute__((noinline)) void tile2(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t)
-{
-    tile(w, b, a, at, t, 2);
-}
-
-static __attribute__((noinline)) void tile3(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t)
-{
-    tile(w, b, a, at, t, 3);
-}
-
-static __attribute__((noinline)) void tile4(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t)
-{
-    tile(w, b, a, at, t, 4);
-}
-
-static tile_fn *const tiles[4] = { tile1, tile2, tile3, tile4 }; /* [tokens - 1] */
-
-void nb_gemm_q8_avx512vnni(const nb_q8 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1)
-{
-    _Alignas(64) float t[CHUNK * NB_STRIP];
-
-    assert(w->k == a->k && w->g == a->g);
-    for (size_t s = s0; s < s1; s++)
-        for (size_t i0 = 0; i0 < a->m; i0 += CHUNK) {
-            const size_t n = a->m - i0 < CHUNK ? a->m - i0 : CHUNK;
-
-            memset(t, 0, n * NB_STRIP * sizeof *t);
-            for (size_t grp = 0; grp < w->n_groups; grp++) {
-                const unsigned char *b = nb_q4_block(w, s, grp);
-
-                for (size_t i = 0; i < n; i += 4)
-                    tiles[n - i < 4 ? n - i - 1 : 3](w, b, a, grp * a->m + i0 + i, t + i * NB_STRIP);
-            }
-            for (size_t i = 0; i < n; i++)
-                memcpy(y + (i0 + i) * ldy + s * NB_STRIP, t + i * NB_STRIP, NB_STRIP * sizeof *t);
-        }
-}
+#define GEMM                           nb_gemm_q8_a8_avx512vnni
+#define NAME(x)                        x##_a8
+#define TILE(w, b, a, at, t, mr, dist) ((void)(dist), tile(w, b, a, at, t, mr, true))
+#include "kern/gemm_body.inc"

@@ -1,4 +1,4 @@
-/* gemm_q4.c - the product of packed 4-bit or 8-bit weights and A16 activations, and its f32 reference.
+/* gemm_q4.c - the product of packed 4-bit or 8-bit weights and A16 or A8 activations, and its f32 reference.
  *
  *   acc = sum of q*v over the group, d = acc - z*sum       exact in int32 (|d| <= 255*32512*128)
  *   y   = fma((float)d, s*step, y)                         groups in ascending order
@@ -43,7 +43,7 @@ static void token_strip(const nb_q4 *w, const nb_act *a, float *y, size_t i, siz
         int32_t v[NB_MAX_G], acc[NB_STRIP];
 
         for (size_t j = 0; j < w->g; j++)
-            v[j] = 256 * a->hi[at * w->g + j] + a->lo[at * w->g + j];
+            v[j] = a->lo ? 256 * a->hi[at * w->g + j] + a->lo[at * w->g + j] : a->hi[at * w->g + j];
         dot_block(acc, block, v, w->g);
         for (size_t r = 0; r < NB_STRIP; r++) {
             const float scale = nb_q4_scale(w, block, r) * a->step[at];

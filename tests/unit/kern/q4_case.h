@@ -101,8 +101,10 @@ static inline void hub_make(nb_qlin *q, size_t n, size_t k, size_t g, codes_kind
 typedef void gemm_fn(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1);
 typedef void gemm_f32_fn(const nb_q4 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
 
-static inline gemm_fn *gemm_of(const nb_kern *t, const nb_qlin *q)
+static inline gemm_fn *gemm_of(const nb_kern *t, const nb_qlin *q, bool a8)
 {
+    if (a8)
+        return q->bits > 4 ? t->gemm_q8_a8 : t->gemm_q4_a8;
     return q->bits > 4 ? t->gemm_q8 : t->gemm_q4;
 }
 
@@ -173,12 +175,13 @@ static inline void x_fill(float *x, size_t n, x_kind kind, uint64_t seed)
     }
 }
 
-static inline void *act_make(nb_act *a, const nb_kern *t, const float *x, size_t ldx, size_t m, size_t k, size_t g, const uint32_t *perm)
+static inline void *act_make(nb_act *a, const nb_kern *t, const float *x, size_t ldx, size_t m, size_t k, size_t g, const uint32_t *perm,
+                             bool a8)
 {
     void *buf = guarded(nb_act_bytes(m, k, g));
 
-    nb_act_place(a, buf, m, k, g);
-    t->act_a16(a, x, ldx, 0, m, perm);
+    (a8 ? nb_act_place_a8 : nb_act_place)(a, buf, m, k, g);
+    (a8 ? t->act_a8 : t->act_a16)(a, x, ldx, 0, m, perm);
     return buf;
 }
 

@@ -1,4 +1,4 @@
-/* test_act.c - A16 activations: every table against scalar, scalar against the definition. */
+/* test_act.c - A16 and A8 activations: every table against scalar, scalar against the definition. */
 #include "q4_case.h"
 
 static const struct {
@@ -35,20 +35,22 @@ static void tables_agree(void **state)
             continue;
         for (size_t i = 0; i < NB_LEN(sizes); i++)
             for (int kind = 0; kind < X_KINDS; kind++)
-                for (int permuted = 0; permuted < 2; permuted++) {
+                for (int variant = 0; variant < 4; variant++) {
+                    const bool permuted = variant & 1, a8 = variant & 2;
                     const size_t k = sizes[i].k, g = sizes[i].g, bytes = nb_act_bytes(M, k, g);
                     float *x = nb_alloc_array(M * k, sizeof *x); /* exact: reads past the end are seen by the sanitizer */
                     uint32_t *perm = permuted ? perm_make(k) : NULL;
                     nb_act a, b;
 
                     x_fill(x, M * k, (x_kind)kind, 7 * i + 1);
-                    void *got = act_make(&a, t, x, k, M, k, g, perm), *want = act_make(&b, ref, x, k, M, k, g, perm);
+                    void *got = act_make(&a, t, x, k, M, k, g, perm, a8), *want = act_make(&b, ref, x, k, M, k, g, perm, a8);
                     same(x_names[kind], t->name, got, want, bytes);
                     memset(got, 0, bytes); /* the same again, token by token */
                     for (size_t r = M; r-- > 0;)
-                        t->act_a16(&a, x, k, r, r + 1, perm);
+                        (a8 ? t->act_a8 : t->act_a16)(&a, x, k, r, r + 1, perm);
                     same(x_names[kind], t->name, a.hi, b.hi, a.n_groups * M * g);
-                    same(x_names[kind], t->name, a.lo, b.lo, a.n_groups * M * g);
+                    if (!a8)
+                        same(x_names[kind], t->name, a.lo, b.lo, a.n_groups * M * g);
                     same(x_names[kind], t->name, a.step, b.step, a.n_groups * M * 4);
                     same(x_names[kind], t->name, a.sum, b.sum, a.n_groups * M * 4);
                     guard_free(got, bytes, t->name);
@@ -59,20 +61,20 @@ static void tables_agree(void **state)
     }
 }
 
-/* |v*step - x| <= step/2 and a little for the rounding of 32512/a, of the product and of step. */
-static void scalar_meets_the_definition(void **state)
+/* |v*step - x| <= step/2 and a little for the rounding of 32512/a (127/a), of the product and of step. */
+static void meets_the_definition(bool a8)
 {
+    const int most = a8 ? 127 : 32512;
     const nb_kern *ref = nb_kern_find("scalar");
     static const x_kind kinds[] = { X_NORMAL, X_ZERO, X_OUTLIER, X_MAX, X_PLANES, X_TINY, X_HUGE };
     enum { K = 1000, G = 128 };
     static float x[K];
 
-    (void)state;
     for (size_t c = 0; c < NB_LEN(kinds); c++) {
         nb_act a;
 
         x_fill(x, K, kinds[c], 5);
-        void *buf = act_make(&a, ref, x, K, 1, K, G, NULL);
+        void *buf = act_make(&a, ref, x, K, 1, K, G, NULL, a8);
         for (size_t grp = 0; grp < a.n_groups; grp++) {
             double max = 0.0;
             int32_t sum = 0;
@@ -81,20 +83,27 @@ static void scalar_meets_the_definition(void **state)
                 max = fmax(max, fabs((double)x[grp * G + j]));
             for (size_t j = 0; j < G; j++) {
                 const double want = grp * G + j < K ? (double)x[grp * G + j] : 0.0, step = (double)a.step[grp];
-                const int v = 256 * a.hi[grp * G + j] + a.lo[grp * G + j];
+                const int hi = a.hi[grp * G + j], v = a8 ? hi : 256 * hi + a.lo[grp * G + j];
 
                 sum += v;
-                assert_in_range(a.hi[grp * G + j] + 127, 0, 254);
-                assert_in_range(v + 32512, 0, 65024);
+                assert_in_range(hi + 127, 0, 254);
+                assert_in_range(v + most, 0, 2 * most);
                 if (!(fabs(v * step - want) <= 0.5 * step * 1.01 + max * 3e-7))
                     fail_msg("%s: input %zu is %g, stored as %d * %g", x_names[kinds[c]], grp * G + j, want, v, step);
             }
             assert_int_equal(sum, a.sum[grp]);
-            if (!(fabs((double)a.step[grp] - max / 32512) <= max / 32512 * 1e-6))
+            if (!(fabs((double)a.step[grp] - max / most) <= max / most * 1e-6))
                 fail_msg("%s: step %g, max %g", x_names[kinds[c]], (double)a.step[grp], max);
         }
         guard_free(buf, nb_act_bytes(1, K, G), "scalar");
     }
+}
+
+static void scalar_meets_the_definition(void **state)
+{
+    (void)state;
+    meets_the_definition(false);
+    meets_the_definition(true);
 }
 
 /* A NaN or Inf makes the step of its own group NaN, with zero values; other groups are untouched. */
@@ -109,23 +118,24 @@ static void not_finite_is_kept(void **state)
 
         if (!runs(t))
             continue;
-        for (size_t i = 0; i < NB_LEN(bad); i++) {
+        for (size_t i = 0; i < 2 * NB_LEN(bad); i++) {
+            const bool a8 = i % 2;
             nb_act a;
 
             x_fill(x, 256, X_NORMAL, 3);
-            x[200] = bad[i];
-            void *buf = act_make(&a, t, x, 256, 1, 256, 128, NULL);
+            x[200] = bad[i / 2];
+            void *buf = act_make(&a, t, x, 256, 1, 256, 128, NULL, a8);
             assert_false(isnan(a.step[0]));
             assert_true(isnan(a.step[1]));
             assert_int_equal(a.sum[1], 0);
             for (size_t j = 128; j < 256; j++)
-                assert_true(a.hi[j] == 0 && a.lo[j] == 0);
+                assert_true(a.hi[j] == 0 && (a8 || a.lo[j] == 0));
             guard_free(buf, nb_act_bytes(1, 256, 128), t->name);
         }
     }
 }
 
-/* Groups too small to scale (32512/a overflows) are zero: no NaN, no Inf. */
+/* Groups too small to scale (32512/a or 127/a overflows) are zero: no NaN, no Inf. */
 static void denormals_are_zero(void **state)
 {
     static float x[128];
@@ -133,9 +143,11 @@ static void denormals_are_zero(void **state)
 
     (void)state;
     x_fill(x, 128, X_DENORMAL, 4);
-    void *buf = act_make(&a, nb_kern_find("scalar"), x, 128, 1, 128, 128, NULL);
-    assert_true(a.step[0] == 0.0f && a.sum[0] == 0);
-    guard_free(buf, nb_act_bytes(1, 128, 128), "scalar");
+    for (int a8 = 0; a8 < 2; a8++) {
+        void *buf = act_make(&a, nb_kern_find("scalar"), x, 128, 1, 128, 128, NULL, a8);
+        assert_true(a.step[0] == 0.0f && a.sum[0] == 0);
+        guard_free(buf, nb_act_bytes(1, 128, 128), "scalar");
+    }
 }
 
 int main(void)
