@@ -94,5 +94,9 @@ bool nb_cli_interrupted(void);
 /* --kv: how keys and values are kept. NULL: NONE, the default. NB_EARG for other names. */
 #define NB_CLI_KV "f16|f32|q8"
 nb_status nb_cli_kv(const char *name, nb_dtype *out, nb_err *err);
+/* --act: integers that activations of quantized linears become. NULL: a16. NB_EARG for other names, and for a8 with exact_fp32. */
+#define NB_CLI_ACT      "a16|a8"
+#define NB_CLI_ACT_HELP "activations of quantized linears: 16-bit integers (default), or 8-bit: faster with many rows, less exact"
+nb_status nb_cli_act(const char *name, bool exact_fp32, bool *a8, nb_err *err);
 
 #endif

@@ -41,6 +41,10 @@ static nb_status print_json(const nb_speed *v, const nb_speed_opts *o, const nb_
         nb_json_set(j, "kernel", nb_json_new_str(nb_model_kern(m)->name)) &&
         nb_json_set(j, "threads", nb_json_new_int(nb_pool_threads(o->pool))) && nb_json_set(j, "rounds", nb_json_new_int(v->rounds)) &&
         nb_json_set(j, "prompt", nb_json_new_int((int64_t)o->prompt)) && nb_json_set(j, "decode", nb_json_new_int((int64_t)o->decode)) &&
+        nb_json_set(j, "act",
+                    nb_json_new_str(o->exact_fp32 ? "f32"
+                                    : o->a8       ? "a8"
+                                                  : "a16")) &&
         nb_json_set(j, "depth", nb_json_new_int((int64_t)v->decode[0].depth)) &&
         nb_json_set(j, "batch", nb_json_new_int((int64_t)v->decode[0].batch)) &&
         nb_json_set(j, "prefill_tok_s", nb_json_new_real(v->prefill_tok_s.median)) &&
@@ -207,7 +211,7 @@ static nb_status run_bench(nb_cli *cli, int argc, char **argv, nb_err *err)
     int64_t prompt = 512, decode = 64, rounds = 5, streams = 0, prefix = 0, requests = 0, batched = 0;
     nb_speed_opts o = { 0 };
     nb_streams_opts so = { 0 };
-    const char *kv = NULL;
+    const char *kv = NULL, *act = NULL;
     nb_loaded l = { 0 };
     nb_model_opts mo = { .host = &cli->host };
     const nb_opt opts[] = {
@@ -216,6 +220,7 @@ static nb_status run_bench(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--depth", NB_OPT_STR, &depth, 0, 0, "N,N...", "tokens already cached when decoding starts (0,1024,4096)" },
         { "--batch", NB_OPT_STR, &batch, 0, 0, "N,N...", "sequences that decode together (1,8,16)" },
         { "--rounds", NB_OPT_INT, &rounds, 1, 100, "N", "interleaved rounds (5)" },
+        { "--act", NB_OPT_STR, &act, 0, 0, NB_CLI_ACT, NB_CLI_ACT_HELP },
         { "--exact-fp32", NB_OPT_FLAG, &o.exact_fp32, 0, 0, NULL, "float32 activations in 4-bit linears" },
         { "--kv", NB_OPT_STR, &kv, 0, 0, NB_CLI_KV, "how keys and values are kept (default f16; q8 needs half of it)" },
         { "--streams", NB_OPT_INT, &streams, 0, 1024, "N", "serve N requests at a time through the engine instead" },
@@ -243,6 +248,8 @@ static nb_status run_bench(nb_cli *cli, int argc, char **argv, nb_err *err)
     mo.pool = o.pool;
     if (rc == NB_OK)
         rc = nb_cli_kv(kv, &o.kv_dtype, err);
+    if (rc == NB_OK)
+        rc = nb_cli_act(act, o.exact_fp32, &o.a8, err);
     o.prompt = (size_t)prompt;
     o.decode = (size_t)decode;
     o.rounds = (int)rounds;
@@ -258,6 +265,7 @@ static nb_status run_bench(nb_cli *cli, int argc, char **argv, nb_err *err)
                             .decode = o.decode,
                             .max_batched = (size_t)batched,
                             .exact_fp32 = o.exact_fp32,
+                            .a8 = o.a8,
                             .kv_dtype = o.kv_dtype,
                             .pool = o.pool,
                             .host = o.host };

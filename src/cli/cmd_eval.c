@@ -271,6 +271,7 @@ static nb_status eval_score(nb_cli *cli, const eval_args *a, nb_pool *pool, nb_e
     s->pool = pool;
     s->o = (nb_eval_opts){ .set = &s->set,
                            .exact_fp32 = a->dump.exact_fp32,
+                           .a8 = a->dump.a8,
                            .resamples = (size_t)a->resamples,
                            .seed = (uint64_t)a->seed,
                            .pool = pool,
@@ -342,6 +343,7 @@ static nb_status run_eval(nb_cli *cli, int argc, char **argv, nb_err *err)
 {
     eval_args a = { .resamples = 1000, .seed = 1, .top = NB_TOPK_DEFAULT };
     int64_t greedy = 0;
+    const char *act = NULL;
     nb_pool *pool = NULL;
     const nb_opt opts[] = {
         { "--text", NB_OPT_LIST, &a.text, 0, 0, "FILE", "perplexity of this text or .jsonl; may be repeated" },
@@ -363,6 +365,7 @@ static nb_status run_eval(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--dump", NB_OPT_STR, &a.dump.out, 0, 0, "OUT", "write logits to this safetensors file" },
         { "--hidden", NB_OPT_FLAG, &a.dump.hidden, 0, 0, NULL, "also the hidden states" },
         { "--greedy", NB_OPT_INT, &greedy, 0, 1e6, "N", "also the N most likely ids that follow" },
+        { "--act", NB_OPT_STR, &act, 0, 0, NB_CLI_ACT, NB_CLI_ACT_HELP },
         { "--exact-fp32", NB_OPT_FLAG, &a.dump.exact_fp32, 0, 0, NULL, "float32 activations in 4-bit linears" },
         { "--force", NB_OPT_FLAG, &a.dump.force, 0, 0, NULL, "replace OUT, or the file of --report or --save-logits" },
     };
@@ -374,6 +377,8 @@ static nb_status run_eval(nb_cli *cli, int argc, char **argv, nb_err *err)
     a.dump.greedy = (size_t)greedy;
     if (rc == NB_OK)
         rc = check_args(&a, err);
+    if (rc == NB_OK)
+        rc = nb_cli_act(act, a.dump.exact_fp32, &a.dump.a8, err);
     if (rc == NB_OK)
         rc = nb_cli_pool(cli, &pool, err);
     if (rc == NB_OK)

@@ -28,7 +28,7 @@ const nb_cmd nb_cmd_plan = {
 };
 
 typedef struct plan_args {
-    const char *model[1], *gpu, *memory, *kv;
+    const char *model[1], *gpu, *memory, *kv, *act;
     int64_t tp, context, prompt, output, seqs, chunk, bits, group;
     double share, bandwidth, tflops;
     bool measure;
@@ -125,6 +125,7 @@ typedef struct answer {
     const nb_cap_opts *o;
     const nb_cap_plan *p;
     const nb_gpu *g;
+    bool a8;
     char flags[256], binding[160];
 } answer;
 
@@ -158,11 +159,12 @@ static void words(answer *w)
         snprintf(w->flags, sizeof w->flags, "vllm serve MODEL --max-model-len %llu --max-num-seqs %llu --gpu-memory-utilization %.2f",
                  (unsigned long long)length, (unsigned long long)(seqs ? seqs : 1), w->o->share);
     else
-        snprintf(w->flags, sizeof w->flags, "nibble serve MODEL --max-model-len %llu --max-seqs %llu --kv-cache %lluM%s",
+        snprintf(w->flags, sizeof w->flags, "nibble serve MODEL --max-model-len %llu --max-seqs %llu --kv-cache %lluM%s%s",
                  (unsigned long long)length, (unsigned long long)(seqs ? seqs : 1), (unsigned long long)cache_mb(p, seqs),
                  w->o->kv == NB_CAP_KV_8    ? " --kv q8"
                  : w->o->kv == NB_CAP_KV_32 ? " --kv f32"
-                                            : "");
+                                            : "",
+                 w->a8 ? " --act a8" : "");
     if (w->o->gpu && w->o->tp > 1)
         snprintf(w->flags + strlen(w->flags), sizeof w->flags - strlen(w->flags), " --tensor-parallel-size %zu", w->o->tp);
 }
@@ -268,6 +270,7 @@ static nb_status run_plan(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--max-seqs", NB_OPT_INT, &a.seqs, 1, 1e6, "N", "sequences at once at most (64)" },
         { "--max-batched-tokens", NB_OPT_INT, &a.chunk, 1, 1e6, "N", "tokens of a step (512)" },
         { "--kv", NB_OPT_STR, &a.kv, 0, 0, "TYPE", "how keys and values are kept: f16 (default), q8, f32 or fp8" },
+        { "--act", NB_OPT_STR, &a.act, 0, 0, NB_CLI_ACT, NB_CLI_ACT_HELP },
         { "--utilization", NB_OPT_NUM, &a.share, 0.05, 1, "X", "share of the memory that may be used (0.9)" },
         { "--bandwidth", NB_OPT_NUM, &a.bandwidth, 0.01, 1e6, "GB/s", "of reading memory" },
         { "--tflops", NB_OPT_NUM, &a.tflops, 0.001, 1e6, "X", "of 16-bit matrix products" },
@@ -278,7 +281,7 @@ static nb_status run_plan(nb_cli *cli, int argc, char **argv, nb_err *err)
     nb_cap_model m;
     nb_cap_plan p;
     nb_gpu g;
-    bool help;
+    bool help, a8 = false;
     size_t n;
     nb_status rc = nb_cli_parse(cli, &nb_cmd_plan, opts, NB_LEN(opts), argc, argv, a.model, 1, &n, &help, err);
 
@@ -301,6 +304,10 @@ static nb_status run_plan(nb_cli *cli, int argc, char **argv, nb_err *err)
             rc = nb_fail(err, NB_EARG, "arg.value", "", "--kv takes f16, q8, f32 or fp8");
     }
     if (rc == NB_OK)
+        rc = nb_cli_act(a.act, false, &a8, err);
+    if (rc == NB_OK && a8 && a.gpu)
+        rc = nb_fail(err, NB_EARG, "arg.conflict", "", "--act a8 is of this program's own kernels; it does not go with --gpu");
+    if (rc == NB_OK)
         rc = find_device(cli, &a, &o, &g, err);
     if (rc == NB_OK)
         rc = nb_cap_read(&m, a.model[0], (unsigned)a.bits, a.group, err);
@@ -310,7 +317,7 @@ static nb_status run_plan(nb_cli *cli, int argc, char **argv, nb_err *err)
         rc = nb_cap_plan_run(&m, &o, &p, err);
     if (rc != NB_OK)
         return rc;
-    answer w = { .a = &a, .m = &m, .o = &o, .p = &p, .g = &g };
+    answer w = { .a8 = a8, .a = &a, .m = &m, .o = &o, .p = &p, .g = &g };
     words(&w);
     if (cli->json)
         rc = print_json(&w, err);

@@ -13,7 +13,7 @@
 typedef struct run_opts {
     double temperature, top_p, min_p, repetition_penalty;
     int64_t top_k, seed, max_tokens, context;
-    const char *system, *file, *kv;
+    const char *system, *file, *kv, *act;
     bool raw, exact_fp32, ignore_eos;
     nb_strlist stop;
 } run_opts;
@@ -225,6 +225,8 @@ static nb_status load(run *r, const char *path, nb_err *err)
     if (rc == NB_OK)
         rc = nb_cli_kv(r->o.kv, &eo.kv_dtype, err);
     if (rc == NB_OK)
+        rc = nb_cli_act(r->o.act, eo.exact_fp32, &eo.a8, err);
+    if (rc == NB_OK)
         rc = nb_cli_pool(r->cli, &r->pool, err);
     if (rc == NB_OK)
         rc = nb_load_store(&r->l, path, &r->cli->host, err);
@@ -293,6 +295,7 @@ static nb_status run_run(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "-f,--file", NB_OPT_STR, &r.o.file, 0, 0, "FILE", "read the prompt from a file" },
         { "--context", NB_OPT_INT, &r.o.context, 2, 1e8, "N", "longest prompt + answer (default: the model's)" },
         { "--kv", NB_OPT_STR, &r.o.kv, 0, 0, NB_CLI_KV, "how keys and values are kept (default f16; q8 needs half of it)" },
+        { "--act", NB_OPT_STR, &r.o.act, 0, 0, NB_CLI_ACT, NB_CLI_ACT_HELP },
         { "--exact-fp32", NB_OPT_FLAG, &r.o.exact_fp32, 0, 0, NULL, "float32 activations in 4-bit linears (reference, slow)" },
     };
     const char *args[2];

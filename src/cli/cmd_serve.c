@@ -23,7 +23,7 @@ extern const unsigned char nb_page_html[];
 extern const size_t nb_page_html_size;
 
 typedef struct serve_opts {
-    const char *host, *key_file, *kv, *kv_cache, *scope, *policy, *tool_parser, *reasoning_parser, *generation_config, *template_file,
+    const char *host, *key_file, *kv, *act, *kv_cache, *scope, *policy, *tool_parser, *reasoning_parser, *generation_config, *template_file,
         *log_format;
     int64_t port, context, max_seqs, max_batched, max_queued, max_per_key, max_n, max_conns, max_body_mib, prepare;
     double step_ms, queue_timeout, request_timeout, drain_s, stall_s, priority_age;
@@ -107,6 +107,7 @@ static nb_status check_opts(const serve *s, nb_err *err)
     nb_tool_format tools;
     nb_reason_format reason;
     nb_dtype kv;
+    bool a8;
     nb_status rc;
 
     if (!local_host(o->host) && s->keys.n == 0 && !o->unsafe_bind)
@@ -124,6 +125,8 @@ static nb_status check_opts(const serve *s, nb_err *err)
     if (o->generation_config && strcmp(o->generation_config, "auto") != 0 && strcmp(o->generation_config, "none") != 0)
         return nb_fail(err, NB_EARG, "arg.value", "", "--generation-config is auto or none");
     rc = nb_cli_kv(o->kv, &kv, err);
+    if (rc == NB_OK)
+        rc = nb_cli_act(o->act, false, &a8, err);
     if (rc != NB_OK)
         return rc;
     if (o->log_format && strcmp(o->log_format, "text") != 0 && strcmp(o->log_format, "json") != 0)
@@ -269,6 +272,8 @@ static nb_status open_engine(serve *s, nb_err *err)
     nb_status rc = nb_cli_kv(s->o.kv, &e.kv_dtype, err);
     size_t tokens;
 
+    if (rc == NB_OK)
+        rc = nb_cli_act(s->o.act, false, &e.a8, err);
     if (rc == NB_OK && c->context && e.context > c->context)
         e.context = c->context;
     if (rc == NB_OK)
@@ -370,7 +375,7 @@ static nb_status be_ready(serve *s, const char *path, nb_err *err)
                           .n_eos = s->model.n_stop_ids,
                           .vocab = nb_model_config(s->l.model)->vocab,
                           .isa = s->isa,
-                          .kernel = "a16",
+                          .kernel = s->o.act ? s->o.act : "a16",
                           .kv_dtype = s->o.kv ? s->o.kv : "f16",
                           .identity = s->identity,
                           .weights_bytes = nb_model_bytes(s->l.model),
@@ -407,7 +412,7 @@ static nb_status be_ready(serve *s, const char *path, nb_err *err)
     m.info = s->info;
     for (size_t i = 0; i < sizeof s->fingerprint; i++)
         used += (size_t)snprintf(s->identity + used, sizeof s->identity - used, "%02x", s->fingerprint[i]);
-    snprintf(s->identity + used, sizeof s->identity - used, "|%s|a16|%s|invariant|vllm|1", NB_VERSION, m.kv_dtype);
+    snprintf(s->identity + used, sizeof s->identity - used, "|%s|%s|%s|invariant|vllm|1", NB_VERSION, m.kernel, m.kv_dtype);
     rc = nb_server_ready(s->server, &m, err);
     s->engine = NULL; /* the server's */
     return rc;
@@ -607,6 +612,7 @@ static nb_status run_serve(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--kv-cache", NB_OPT_STR, &s.o.kv_cache, 0, 0, "SIZE",
           "memory of the KV pool, such as 2G (default: what max-seqs needs, at most 60 % of free memory)" },
         { "--kv", NB_OPT_STR, &s.o.kv, 0, 0, "f16|q8|f32", "how keys and values are kept (default f16)" },
+        { "--act", NB_OPT_STR, &s.o.act, 0, 0, NB_CLI_ACT, NB_CLI_ACT_HELP },
         { "--no-prefix-cache", NB_OPT_FLAG, &s.o.no_cache, 0, 0, NULL, "compute every prompt anew" },
         { "--prefix-cache-scope", NB_OPT_STR, &s.o.scope, 0, 0, "SCOPE",
           "who shares cached prompts: global, key or request (default: key with two or more keys)" },

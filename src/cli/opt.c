@@ -249,6 +249,16 @@ nb_status nb_cli_kv(const char *name, nb_dtype *out, nb_err *err)
     return nb_fail(err, NB_EARG, "arg.value", "", "--kv is one of " NB_CLI_KV);
 }
 
+nb_status nb_cli_act(const char *name, bool exact_fp32, bool *a8, nb_err *err)
+{
+    *a8 = name && strcmp(name, "a8") == 0;
+    if (name && !*a8 && strcmp(name, "a16") != 0)
+        return nb_fail(err, NB_EARG, "arg.value", "", "--act is one of " NB_CLI_ACT);
+    if (*a8 && exact_fp32)
+        return nb_fail(err, NB_EARG, "arg.conflict", "", "--act a8 and --exact-fp32 exclude each other");
+    return NB_OK;
+}
+
 nb_status nb_cli_size(const char *text, const char *such, uint64_t *out, nb_err *err)
 {
     static const char units[] = "KMGT";

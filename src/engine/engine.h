@@ -118,11 +118,11 @@ typedef struct nb_engine_opts {
     double step_ms;     /* aim for a step while sequences decode, 0: no limit */
     size_t n_pages;     /* blocks of the pool, block 0 included, which holds nothing; 0: max_seqs contexts */
     size_t n_near,
-        window;        /* nb_engine_open_exec: pages of layers with a sliding window, as the executor has them, and its tokens; 0: none of
+        window;          /* nb_engine_open_exec: pages of layers with a sliding window, as the executor has them, and its tokens; 0: none of
                             * their own. nb_engine_open chooses */
-    nb_dtype kv_dtype; /* F16, F32, I8 (8 bits with a scale per token and head); NONE: F16 */
-    bool exact_fp32;
-    size_t n_states; /* saved states of recurrent layers for the prefix cache, 0: two a sequence, within an eighth of memory */
+    nb_dtype kv_dtype;   /* F16, F32, I8 (8 bits with a scale per token and head); NONE: F16 */
+    bool exact_fp32, a8; /* activations of quantized linears: nb_exec_opts */
+    size_t n_states;     /* saved states of recurrent layers for the prefix cache, 0: two a sequence, within an eighth of memory */
     bool no_prefix_cache;
     nb_sched_policy policy;
     double priority_age_s;     /* a waiting request gains one priority every so many seconds; 0: never [SCH-5] */

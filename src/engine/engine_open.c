@@ -167,7 +167,7 @@ nb_status nb_engine_open(nb_model *m, const nb_engine_opts *opts, nb_engine **ou
 {
     const nb_config *c = nb_model_config(m);
     nb_engine_opts o = *opts;
-    nb_exec_opts xo = { .pool = o.pool, .exact_fp32 = o.exact_fp32 };
+    nb_exec_opts xo = { .pool = o.pool, .exact_fp32 = o.exact_fp32, .a8 = o.a8 };
     nb_exec *x;
     nb_status rc;
 

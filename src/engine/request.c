@@ -120,7 +120,7 @@ static nb_hash root_of(const nb_engine *e, const nb_req *r, const uint8_t *ns)
     nb_sha256 s;
     uint8_t mixed[32];
 
-    id.kv_dtype = (uint32_t)e->o.kv_dtype;
+    id.kv_dtype = (uint32_t)e->o.kv_dtype | (uint32_t)e->o.a8 << 8; /* both change the keys */
     if (rope) {
         nb_sha256_init(&s);
         nb_sha256_add(&s, id.ns, 32);

@@ -76,10 +76,13 @@ static void pack(data *d, const nb_kern *t, unsigned bits)
     (bits > 4 ? t->pack_q8 : t->pack_q4)(&d->w, 0, 0, &d->q, NULL);
 }
 
-static void activate(data *d, const nb_kern *t)
+/* how: bits of the weights, and A8 for 8-bit activations. */
+enum { A8 = 256 };
+
+static void activate(data *d, const nb_kern *t, unsigned how)
 {
-    nb_act_place(&d->a, d->act, M, K, G);
-    t->act_a16(&d->a, d->x, K, 0, M, NULL);
+    (how & A8 ? nb_act_place_a8 : nb_act_place)(&d->a, d->act, M, K, G);
+    (how & A8 ? t->act_a8 : t->act_a16)(&d->a, d->x, K, 0, M, NULL);
 }
 
 static size_t run_pack(const nb_kern *t, unsigned bits, unsigned char *out, size_t cap)
@@ -95,28 +98,29 @@ static size_t run_pack(const nb_kern *t, unsigned bits, unsigned char *out, size
     return n;
 }
 
-static size_t run_act(const nb_kern *t, unsigned bits, unsigned char *out, size_t cap)
+static size_t run_act(const nb_kern *t, unsigned how, unsigned char *out, size_t cap)
 {
     data d;
     size_t n = SIZE_MAX;
 
-    if (open_data(&d, bits)) {
-        activate(&d, t);
+    if (open_data(&d, how & 15)) {
+        activate(&d, t, how);
         n = give(out, cap, d.act, nb_act_bytes(M, K, G));
     }
     close_data(&d);
     return n;
 }
 
-static size_t run_gemm(const nb_kern *t, unsigned bits, unsigned char *out, size_t cap)
+static size_t run_gemm(const nb_kern *t, unsigned how, unsigned char *out, size_t cap)
 {
     data d;
     size_t n = SIZE_MAX;
+    const unsigned bits = how & 15;
 
     if (open_data(&d, bits)) {
         pack(&d, nb_kern_find("scalar"), bits);
-        activate(&d, nb_kern_find("scalar"));
-        (bits > 4 ? t->gemm_q8 : t->gemm_q4)(&d.w, &d.a, d.y, N, 0, d.w.n_strips);
+        activate(&d, nb_kern_find("scalar"), how);
+        (how & A8 ? (bits > 4 ? t->gemm_q8_a8 : t->gemm_q4_a8) : bits > 4 ? t->gemm_q8 : t->gemm_q4)(&d.w, &d.a, d.y, N, 0, d.w.n_strips);
         n = give(out, cap, d.y, sizeof(float) * M * N);
     }
     close_data(&d);
@@ -262,12 +266,15 @@ typedef struct op {
 
 static const op ops[] = {
     { "4-bit product", offsetof(nb_kern, gemm_q4), run_gemm, 4 },
+    { "4-bit product, A8", offsetof(nb_kern, gemm_q4_a8), run_gemm, 4 | A8 },
     { "4-bit product, f32", offsetof(nb_kern, gemm_q4_f32), run_gemm_f32, 4 },
     { "8-bit product", offsetof(nb_kern, gemm_q8), run_gemm, 8 },
+    { "8-bit product, A8", offsetof(nb_kern, gemm_q8_a8), run_gemm, 8 | A8 },
     { "8-bit product, f32", offsetof(nb_kern, gemm_q8_f32), run_gemm_f32, 8 },
     { "4-bit packing", offsetof(nb_kern, pack_q4), run_pack, 4 },
     { "8-bit packing", offsetof(nb_kern, pack_q8), run_pack, 8 },
     { "16-bit activations", offsetof(nb_kern, act_a16), run_act, 4 },
+    { "8-bit activations", offsetof(nb_kern, act_a8), run_act, 4 | A8 },
     { "f16 product", offsetof(nb_kern, gemm_dense), run_dense, 0 },
     { "bf16 product", offsetof(nb_kern, gemm_dense), run_dense, 1 },
     { "f32 product", offsetof(nb_kern, gemm_dense), run_dense, 2 },

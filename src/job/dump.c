@@ -169,7 +169,7 @@ static nb_status greedy(dump *d, int32_t *ids, nb_err *err)
 
 static nb_status open_exec(dump *d, nb_err *err)
 {
-    nb_exec_opts xo = { .pool = d->o->pool, .kv_dtype = NB_DT_F32, .exact_fp32 = d->o->exact_fp32 };
+    nb_exec_opts xo = { .pool = d->o->pool, .kv_dtype = NB_DT_F32, .exact_fp32 = d->o->exact_fp32, .a8 = d->o->a8 };
 
     d->piece = ((size_t)16 << 20) / d->c->vocab; /* 64 MB of logits */
     d->piece = d->piece < 1 ? 1 : d->piece > PIECE ? PIECE : d->piece;

@@ -13,13 +13,13 @@
 #include "model/model.h"
 
 typedef struct nb_dump_opts {
-    const char *ids; /* FILE.safetensors or FILE.safetensors:NAME; I32 or I64, [T] or [R, T] (R independent sequences).
+    const char *ids;     /* FILE.safetensors or FILE.safetensors:NAME; I32 or I64, [T] or [R, T] (R independent sequences).
                        * Without NAME: "input_ids", else the only tensor. */
-    const char *out; /* written at the end, then renamed */
-    bool force;      /* replace an existing file         */
-    bool hidden;     /* also hidden.embed, hidden.layer0 .., hidden.final */
-    size_t greedy;   /* also the N most likely ids that follow            */
-    bool exact_fp32; /* activations of 4-bit linears stay f32             */
+    const char *out;     /* written at the end, then renamed */
+    bool force;          /* replace an existing file         */
+    bool hidden;         /* also hidden.embed, hidden.layer0 .., hidden.final */
+    size_t greedy;       /* also the N most likely ids that follow            */
+    bool exact_fp32, a8; /* activations of quantized linears: nb_exec_opts   */
     nb_pool *pool;
     const nb_host *host;
 } nb_dump_opts;

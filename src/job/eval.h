@@ -54,8 +54,8 @@ typedef struct nb_eval {
 
 typedef struct nb_eval_opts {
     const nb_evalset *set;
-    bool exact_fp32;
-    size_t resamples; /* 0: 1000 */
+    bool exact_fp32, a8; /* activations of quantized linears: nb_exec_opts */
+    size_t resamples;    /* 0: 1000 */
     uint64_t seed;
     nb_pool *pool;
     const nb_host *host;

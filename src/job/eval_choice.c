@@ -326,7 +326,7 @@ static nb_status check_ids(const nb_choiceset *s, size_t vocab, nb_err *err)
 
 static nb_status open_run(run *r, nb_model *m, const nb_choiceset *s, const nb_eval_opts *o, nb_err *err)
 {
-    nb_exec_opts xo = { .pool = o->pool, .kv_dtype = NB_DT_F32, .exact_fp32 = o->exact_fp32 };
+    nb_exec_opts xo = { .pool = o->pool, .kv_dtype = NB_DT_F32, .exact_fp32 = o->exact_fp32, .a8 = o->a8 };
 
     r->pool = o->pool;
     r->vocab = nb_model_config(m)->vocab;

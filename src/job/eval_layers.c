@@ -64,9 +64,12 @@ static nb_status one_window(layers *x, const nb_window *w, size_t n_layers, nb_e
 
 static nb_status prepare(layers *x, nb_model *m, nb_model *ref, const nb_eval_opts *o, size_t n, nb_err *err)
 {
-    const nb_exec_opts xo = {
-        .pool = o->pool, .max_m = x->cap < 256 ? x->cap : 256, .n_pages = x->n_pages, .kv_dtype = NB_DT_F32, .exact_fp32 = o->exact_fp32
-    };
+    const nb_exec_opts xo = { .pool = o->pool,
+                              .max_m = x->cap < 256 ? x->cap : 256,
+                              .n_pages = x->n_pages,
+                              .kv_dtype = NB_DT_F32,
+                              .exact_fp32 = o->exact_fp32,
+                              .a8 = o->a8 };
     float **const rows[] = { &x->xr, &x->xa, &x->xq, &x->before };
     double **const sums[] = { &x->alone, &x->added, &x->drift, &x->size };
     bool ok = true;

@@ -13,7 +13,7 @@ enum { PIECE = 256, LOGIT_FLOATS = 16 << 20 };
 static nb_status open_side(nb_eval_work *w, nb_eval_side *s, bool distances, nb_err *err)
 {
     const nb_exec_opts xo = {
-        .pool = w->o->pool, .max_m = w->piece, .n_pages = w->n_pages, .kv_dtype = NB_DT_F32, .exact_fp32 = w->o->exact_fp32
+        .pool = w->o->pool, .max_m = w->piece, .n_pages = w->n_pages, .kv_dtype = NB_DT_F32, .exact_fp32 = w->o->exact_fp32, .a8 = w->o->a8
     };
     const size_t n = w->set->positions;
 

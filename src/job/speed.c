@@ -109,7 +109,7 @@ static nb_status prepare(speed *s, nb_speed *out, nb_err *err)
 {
     const nb_config *c = nb_model_config(s->model);
     const nb_speed_opts *o = s->o;
-    nb_exec_opts xo = { .pool = o->pool, .exact_fp32 = o->exact_fp32, .kv_dtype = o->kv_dtype ? o->kv_dtype : NB_DT_F16 };
+    nb_exec_opts xo = { .pool = o->pool, .exact_fp32 = o->exact_fp32, .a8 = o->a8, .kv_dtype = o->kv_dtype ? o->kv_dtype : NB_DT_F16 };
     nb_status rc = check_sizes(o, c->context, err);
 
     if (rc != NB_OK)

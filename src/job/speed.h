@@ -20,9 +20,9 @@ typedef struct nb_speed_opts {
     const size_t *depths;  /* [n_depths] tokens already cached when decoding starts                 */
     const size_t *batches; /* [n_batches] sequences that decode together                            */
     size_t n_depths, n_batches;
-    int rounds; /* at least 1; 5 for figures one may quote */
-    bool exact_fp32;
-    nb_dtype kv_dtype; /* NONE: F16 */
+    int rounds;          /* at least 1; 5 for figures one may quote */
+    bool exact_fp32, a8; /* activations of quantized linears: nb_exec_opts */
+    nb_dtype kv_dtype;   /* NONE: F16 */
     nb_pool *pool;
     const nb_host *host;
 } nb_speed_opts;

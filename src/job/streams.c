@@ -123,7 +123,8 @@ nb_status nb_streams_run(nb_model *m, const nb_streams_opts *o, nb_streams *out,
                                                                             : 512,
                                 .step_ms = o->step_ms,
                                 .kv_dtype = o->kv_dtype,
-                                .exact_fp32 = o->exact_fp32 };
+                                .exact_fp32 = o->exact_fp32,
+                                .a8 = o->a8 };
     load l = { .o = o, .vocab = nb_model_config(m)->vocab };
     nb_status rc;
 

@@ -19,7 +19,7 @@ typedef struct nb_streams_opts {
     size_t max_batched;            /* rows of a step, 0: 512 */
     double step_ms;                /* 0: no limit */
     nb_dtype kv_dtype;             /* NONE: F16 */
-    bool exact_fp32;
+    bool exact_fp32, a8;           /* activations of quantized linears: nb_exec_opts */
     nb_pool *pool;
     const nb_host *host;
 } nb_streams_opts;

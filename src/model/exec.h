@@ -42,6 +42,7 @@ typedef struct nb_exec_opts {
     size_t kv_layers;  /* 0: all layers; 1: one layer's pages and state reused (calibration, layer by layer) */
     nb_dtype kv_dtype; /* F16, F32 or I8 (kern.h) */
     bool exact_fp32;   /* activations of 4-bit linears stay f32 */
+    bool a8;           /* or are 8-bit integers (kern.h), instead of 16 */
 } nb_exec_opts;
 
 nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb_err *err);

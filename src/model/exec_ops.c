@@ -27,7 +27,8 @@ static void op_quant(nb_xcpu *x, const nb_item *it, size_t begin, size_t end)
 {
     for (size_t i = 0; i < it->f->n_mats; i++)
         if (it->f->mats[i].kind != NB_MAT_DENSE && act_of(it->f, i) == i)
-            x->kern->act_a16(&x->act[i], x->slot[it->op->in], x->m->plan.slot_width[it->op->in], begin, end, it->f->mats[i].q4.perm);
+            (x->o.a8 ? x->kern->act_a8 : x->kern->act_a16)(&x->act[i], x->slot[it->op->in], x->m->plan.slot_width[it->op->in], begin, end,
+                                                           it->f->mats[i].q4.perm);
 }
 
 static void run_items(void *ctx, size_t begin, size_t end, int thread)
@@ -108,8 +109,10 @@ static void run_mat(const linear_job *j, const nb_mat *mat, size_t i, size_t s0,
         k->gemm_dense(&mat->dense, j->in, j->ldi, j->m, y, j->ldo, s0, s1);
     else if (!a)
         (byte ? k->gemm_q8_f32 : k->gemm_q4_f32)(&mat->q4, j->in, j->ldi, j->m, y, j->ldo, s0, s1);
-    else
+    else if (a->lo)
         (byte ? k->gemm_q8 : k->gemm_q4)(&mat->q4, a, y, j->ldo, s0, s1);
+    else
+        (byte ? k->gemm_q8_a8 : k->gemm_q4_a8)(&mat->q4, a, y, j->ldo, s0, s1);
     if (mat->has_fix)
         add_fix(j, mat, a, y, s0, s1);
 }
@@ -144,7 +147,7 @@ static void place_acts(nb_xcpu *x, const nb_fused *f, size_t m)
 {
     for (size_t i = 0; i < f->n_mats; i++)
         if (f->mats[i].kind != NB_MAT_DENSE)
-            nb_act_place(&x->act[i], x->act_buf + i * x->act_bytes, m, f->k, f->mats[i].q4.g);
+            (x->o.a8 ? nb_act_place_a8 : nb_act_place)(&x->act[i], x->act_buf + i * x->act_bytes, m, f->k, f->mats[i].q4.g);
 }
 
 static void op_linear(nb_xcpu *x, size_t l, const nb_op *op, size_t index)

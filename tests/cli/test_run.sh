@@ -68,4 +68,6 @@ fails "bench beyond the context" 2 'bench.sizes' bench $model --prompt 5000 --ro
 streams=$("$NIBBLE" bench $model --streams 3 --requests 5 --prefix 40 --prompt 10 --decode 4 --json 2>/dev/null)
 case $streams in *'"cold"'*'"output_tok_s"'*'"warm"'*'"cached_share"'*'"engine_share"'*) echo "ok bench --streams" ;; *) echo "FAIL bench --streams: $streams" >&2; exit 1 ;; esac
 fails "streams beyond the context" 2 'arg.context' bench $model --streams 2 --prompt 5000
+fails "activations that do not exist" 2 'arg.value' run $model x --act a4
+fails "two forms of activations" 2 'arg.conflict' bench $model --act a8 --exact-fp32
 fails "a cache type that does not exist" 2 'arg.value' bench $model --kv f64

@@ -34,7 +34,7 @@ typedef struct fix_opts {
     int threads;  /* 0: no pool */
     size_t max_m; /* 0: 64 */
     nb_dtype kv;  /* NONE: F32 */
-    bool exact;
+    bool exact, a8;
 } fix_opts;
 
 static inline void fix_fail(const char *what, const nb_err *err)
@@ -49,7 +49,9 @@ static inline void fix_fail(const char *what, const nb_err *err)
 static inline void fix_bind(fixture *f, const nb_json *cfg, const nb_json *qcfg, fix_opts o)
 {
     nb_model_opts mo = { .kern = o.kern };
-    nb_exec_opts xo = { .max_m = o.max_m ? o.max_m : 64, .n_pages = FIX_PAGES, .kv_dtype = o.kv ? o.kv : NB_DT_F32, .exact_fp32 = o.exact };
+    nb_exec_opts xo = {
+        .max_m = o.max_m ? o.max_m : 64, .n_pages = FIX_PAGES, .kv_dtype = o.kv ? o.kv : NB_DT_F32, .exact_fp32 = o.exact, .a8 = o.a8
+    };
     nb_err err = { 0 };
 
     if (o.threads && nb_pool_open(&f->pool, o.threads, &err) != NB_OK)

@@ -1,5 +1,5 @@
 /* The logits of a token depend on the tokens before it and on the model, on nothing else: the same bits alone or beside
- * other sequences, whole or in chunks, with one thread or several, from every kernel table. And A16 is close to f32. */
+ * other sequences, whole or in chunks, with one thread or several, from every kernel table, with 16-bit and with 8-bit activations. And A16 is close to f32, A8 less. */
 #include "unit/model/fixture.h"
 #include "unit/model/memmodel.h"
 
@@ -58,10 +58,11 @@ static void tables(void **state)
     enum { N = 37 };
     int32_t ids[N];
 
-    (void)state;
+    const bool a8 = *(const bool *)*state;
+
     fill_ids(ids, N, 1);
     for (mm_kind kind = 0; kind < MM_KIND_COUNT; kind++) {
-        float *want = whole(kind, (fix_opts){ .kern = nb_kern_find("scalar") }, ids, N);
+        float *want = whole(kind, (fix_opts){ .kern = nb_kern_find("scalar"), .a8 = a8 }, ids, N);
         for (size_t i = 0; i < nb_kern_count(); i++) {
             const nb_kern *k = nb_kern_at(i);
             float *got;
@@ -69,7 +70,7 @@ static void tables(void **state)
                 fprintf(stderr, "skipped: this cpu cannot run %s\n", k->name);
                 continue;
             }
-            got = whole(kind, (fix_opts){ .kern = k }, ids, N);
+            got = whole(kind, (fix_opts){ .kern = k, .a8 = a8 }, ids, N);
             same(kinds[kind], k->name, got, want, N * MM_VOCAB);
             nb_free(got);
         }
@@ -90,13 +91,14 @@ static void threads_and_chunks(void **state)
     };
     int32_t ids[N];
 
-    (void)state;
+    const bool a8 = *(const bool *)*state;
+
     fill_ids(ids, N, 2);
     for (mm_kind kind = 0; kind < MM_KIND_COUNT; kind++) {
-        float *want = whole(kind, (fix_opts){ 0 }, ids, N), *got = nb_alloc_array(N * MM_VOCAB, sizeof *got);
+        float *want = whole(kind, (fix_opts){ .a8 = a8 }, ids, N), *got = nb_alloc_array(N * MM_VOCAB, sizeof *got);
         for (size_t i = 0; i < NB_LEN(rows); i++) {
             mm_fixture x;
-            open_kind(&x, kind, (fix_opts){ .threads = rows[i].threads, .max_m = rows[i].max_m });
+            open_kind(&x, kind, (fix_opts){ .threads = rows[i].threads, .max_m = rows[i].max_m, .a8 = a8 });
             for (size_t p = 0; p < N; p += rows[i].piece)
                 fix_run(&x.f, ids + p, p, N - p < rows[i].piece ? N - p : rows[i].piece, got + p * MM_VOCAB);
             same(kinds[kind], rows[i].label, got, want, N * MM_VOCAB);
@@ -119,7 +121,8 @@ static void several_sequences(void **state)
     uint8_t want[27];
     size_t m = 0;
 
-    (void)state;
+    const bool a8 = *(const bool *)*state;
+
     for (uint32_t s = 0; s < 3; s++) {
         fill_ids(ids[s], 32, 3 + s);
         for (size_t i = 0; i < now[s]; i++, m++) {
@@ -135,7 +138,7 @@ static void several_sequences(void **state)
         nb_err err = { 0 };
         mm_fixture x;
 
-        open_kind(&x, kind, (fix_opts){ .threads = 2 });
+        open_kind(&x, kind, (fix_opts){ .threads = 2, .a8 = a8 });
         for (uint32_t s = 0; s < 3; s++) {
             memcpy(x.f.pages, pages[s], sizeof pages[s]);
             if (before[s])
@@ -145,7 +148,7 @@ static void several_sequences(void **state)
             fix_fail("batch", &err);
         close_kind(&x);
         for (uint32_t s = 0; s < 3; s++) {
-            float *alone = whole(kind, (fix_opts){ 0 }, ids[s], before[s] + now[s]);
+            float *alone = whole(kind, (fix_opts){ .a8 = a8 }, ids[s], before[s] + now[s]);
             for (size_t i = 0; i < now[s]; i += 2, at += MM_VOCAB)
                 same(kinds[kind], "beside others", at, alone + (before[s] + i) * MM_VOCAB, MM_VOCAB);
             nb_free(alone);
@@ -178,27 +181,41 @@ static void long_past(void **state)
     nb_free(ids);
 }
 
-static void a16_is_close(void **state)
+/* A form's differences from float32 activations, over the standard deviation of those logits: root of the mean square, largest. */
+static double difference(bool a8, double *worst)
 {
     enum { N = 50 };
     int32_t ids[N];
-    double sum = 0, sq = 0, worst = 0;
+    double sum = 0, sq = 0, diff = 0, sd;
     float *a, *b;
 
-    (void)state;
+    *worst = 0;
     fill_ids(ids, N, 12);
-    a = whole(MM_AWQ, (fix_opts){ 0 }, ids, N);
+    a = whole(MM_AWQ, (fix_opts){ .a8 = a8 }, ids, N);
     b = whole(MM_AWQ, (fix_opts){ .exact = true }, ids, N);
     for (size_t i = 0; i < N * MM_VOCAB; i++) {
+        const double d = (double)a[i] - (double)b[i];
         sum += (double)b[i];
         sq += (double)b[i] * (double)b[i];
-        worst = fmax(worst, fabs((double)a[i] - (double)b[i]));
+        diff += d * d;
+        *worst = fmax(*worst, fabs(d));
     }
     sum /= N * MM_VOCAB;
-    if (!(worst <= 5e-3 * sqrt(sq / (N * MM_VOCAB) - sum * sum)) || !(worst > 0))
-        fail_msg("largest difference %g, standard deviation %g", worst, sqrt(sq / (N * MM_VOCAB) - sum * sum));
     nb_free(a);
     nb_free(b);
+    sd = sqrt(sq / (N * MM_VOCAB) - sum * sum);
+    *worst /= sd;
+    return sqrt(diff / (N * MM_VOCAB)) / sd;
+}
+
+static void forms_are_close(void **state)
+{
+    double worst16, worst8;
+    const double a16 = difference(false, &worst16), a8 = difference(true, &worst8);
+
+    (void)state;
+    if (!(a16 > 0 && worst16 <= 5e-3 && a8 > a16 && a8 <= 5e-2))
+        fail_msg("differences from float32: A16 %g (worst %g), A8 %g (worst %g)", a16, worst16, a8, worst8);
 }
 
 /* Layer by layer over one layer's pages, and op by op with nb_exec_span, equals the whole step. */
@@ -366,10 +383,20 @@ static void out_of_memory(void **state)
 
 int main(void)
 {
+    static bool a16 = false, a8 = true;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables),    cmocka_unit_test(threads_and_chunks), cmocka_unit_test(several_sequences),
-        cmocka_unit_test(long_past), cmocka_unit_test(a16_is_close),       cmocka_unit_test(pieces),
-        cmocka_unit_test(lazy),      cmocka_unit_test(bad_batches),        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test_prestate(tables, &a16),
+        cmocka_unit_test_prestate(threads_and_chunks, &a16),
+        cmocka_unit_test_prestate(several_sequences, &a16),
+        { "tables, A8", tables, NULL, NULL, &a8 },
+        { "threads and chunks, A8", threads_and_chunks, NULL, NULL, &a8 },
+        { "several sequences, A8", several_sequences, NULL, NULL, &a8 },
+        cmocka_unit_test(long_past),
+        cmocka_unit_test(forms_are_close),
+        cmocka_unit_test(pieces),
+        cmocka_unit_test(lazy),
+        cmocka_unit_test(bad_batches),
+        cmocka_unit_test(out_of_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
