@@ -1,6 +1,6 @@
 nb_floor(kern
   FILES pick.c q4_layout.c dense_layout.c attn_size.c
-    scalar/dense.c scalar/attn.c scalar/misc.c
+    scalar/dense.c scalar/attn.c scalar/misc.c scalar/recur.c
     scalar/table.c scalar/pack_q4.c scalar/act.c scalar/gemm_q4.c scalar/probe.c
   DEPS tensor base
   LIBS m)
@@ -10,8 +10,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   set(avx2 -mavx2 -mfma -mf16c)
   nb_isa(avx2 NB_HAVE_AVX2
     FLAGS ${avx2}
-    FILES table.c pack_q4.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c attn.c misc.c)
+    FILES table.c pack_q4.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c attn.c misc.c recur.c)
   nb_isa(avx512vnni NB_HAVE_AVX512VNNI
     FLAGS ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
-    FILES table.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c attn.c misc.c)
+    FILES table.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c attn.c misc.c recur.c)
 endif()

@@ -124,6 +124,22 @@ size_t nb_attn_scratch(size_t m, size_t r, size_t d);
 /* Floats of one partial result of `rows` = m*r query rows: O[d], max, sum each. */
 size_t nb_attn_partial(size_t rows, size_t d);
 
+/* ---- recurrences ----------------------------------------------------------------------------------------------
+ * One head of one sequence: a matrix S [dk][dv] and m tokens after it. The bits do not depend on how tokens are cut into calls. */
+typedef struct nb_recur {
+    float *S;
+    size_t dk, dv, m;
+    const float *q, *k, *v; /* of token t at + t * ld */
+    size_t ldq, ldk, ldv;
+    const float *a; /* decays: one a token, or, each, one for every row of S */
+    size_t lda;
+    bool each;
+    const float *beta; /* [m] rates of what is learned (delta) */
+    float *o;
+    size_t ldo;
+    float *work; /* m * (2 * dk + 1) floats (delta) */
+} nb_recur;
+
 /* ---- the table ------------------------------------------------------------------------------------------------ */
 typedef struct nb_kern {
     const char *name; /* "scalar", "avx2", "avx512-vnni" */
@@ -178,6 +194,17 @@ typedef struct nb_kern {
     size_t (*row_max)(const float *x, size_t n, float *top);
     /* y = exp(x - top); the sum in f64, 16 lanes. */
     double (*exp_sum)(float *y, const float *x, float top, size_t n);
+    /* The gated delta rule: e_j = fma(-beta, sum of (a_i k_i) S_ij, beta v_j); o_j = fma(q.k, e_j, sum of (a_i q_i) S_ij);
+     * S_ij = fma(k_i, e_j, a_i S_ij). Sums are fma chains, i ascending; q.k has 16 lanes. */
+    void (*delta)(const nb_recur *r);
+    /* S_ij = fma(k_i, v_j, a_i S_ij); o_j = sum of q_i S_ij, an fma chain, i ascending. */
+    void (*linrec)(const nb_recur *r);
+    /* One token of n <= 128 channels of Mamba-1, S and A [dk][ld]: d = softplus(dt); S = exp(A d) S + d u B; o = S C + skip u. */
+    void (*ssm1)(float *S, size_t ld, size_t dk, size_t n, const float *A, const float *dt, const float *u, const float *skip,
+                 const float *B, const float *C, float *o);
+    /* y = bias (or NULL) + sum over taps of w[tap * ldw] * u[tap], channel by channel, each term rounded. */
+    void (*conv)(float *y, const float *bias, const float *w, size_t ldw, const float *const *u, size_t taps, size_t n);
+    void (*gate)(float *y, const float *gate, size_t n); /* y *= sigmoid(gate) */
     /* Sum of every 64-bit word of p[bytes], bytes a multiple of 8: the read-bandwidth probe of `bench`. */
     uint64_t (*read_probe)(const void *p, size_t bytes);
 } nb_kern;

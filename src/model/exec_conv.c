@@ -5,7 +5,7 @@
 
 #include "model/exec_cpu.h"
 
-enum { BLOCK = 128 }; /* channels of one task */
+enum { BLOCK = 128, MOST_TAPS = 64 }; /* channels of one task; taps of any configuration */
 
 typedef struct conv_job {
     const nb_xcpu *x;
@@ -33,44 +33,50 @@ static const float *weight(const conv_job *j, size_t tap, size_t c)
     return j->w[i] + tap * j->n_w[i] + c;
 }
 
-/* n channels from `to` on, whose inputs lie at `from` in a row. */
+/* Channels that weights of channel c are stored with. */
+static size_t stride(const conv_job *j, size_t c)
+{
+    size_t i = 0;
+
+    while (c >= j->n_w[i])
+        c -= j->n_w[i++];
+    return j->n_w[i];
+}
+
+/* n channels from `to` on, whose inputs lie at `from` in a row. The last `taps` inputs go round in a ring. */
 static void convolve(const conv_job *j, const nb_block *s, size_t from, size_t to, size_t n)
 {
     const nb_xcpu *x = j->x;
-    const size_t past = x->m->cfg.mix.taps - 1, C = j->channels;
+    const size_t taps = x->m->cfg.mix.taps, past = taps - 1, C = j->channels;
     const bool gated = j->op->kind == NB_OP_SHORT;
-    float *state = nb_xcpu_state(x, s, j->l), u[BLOCK], y[BLOCK], one[BLOCK];
+    float *state = nb_xcpu_state(x, s, j->l), ring[MOST_TAPS][BLOCK], y[BLOCK], one[BLOCK];
+    const float *u[MOST_TAPS];
 
     for (size_t i = 0; i < n; i++)
         one[i] = 1;
-    for (size_t i = 0; i < past && s->pos == 0; i++)
-        memset(state + i * C + to, 0, n * sizeof *state);
+    for (size_t i = 0; i < past; i++)
+        if (s->pos == 0)
+            memset(ring[i], 0, n * sizeof *state);
+        else
+            memcpy(ring[i], state + i * C + to, n * sizeof *state);
     for (size_t r = 0; r < s->m; r++) {
         const float *in = row_of(x, j->op->in, s->row + r) + from;
-        float *out = row_of(x, j->op->out, s->row + r) + to;
+        float *out = row_of(x, j->op->out, s->row + r) + to, *now = ring[(r + past) % taps];
 
-        if (gated) /* B, C, u side by side */
-            for (size_t i = 0; i < n; i++)
-                u[i] = in[i] * in[2 * C + i];
-        else
-            memcpy(u, in, n * sizeof *u);
-        for (size_t i = 0; i < n; i++)
-            y[i] = j->bias ? j->bias[to + i] : 0;
-        for (size_t t = 0; t <= past; t++) {
-            const float *w = weight(j, t, to), *v = t < past ? state + t * C + to : u;
-            for (size_t i = 0; i < n; i++)
-                y[i] += w[i] * v[i];
-        }
-        for (size_t t = 0; t + 1 < past; t++)
-            memcpy(state + t * C + to, state + (t + 1) * C + to, n * sizeof *state);
-        if (past > 0)
-            memcpy(state + (past - 1) * C + to, u, n * sizeof *state);
+        memcpy(now, in, n * sizeof *in);
+        for (size_t i = 0; gated && i < n; i++) /* B, C, u side by side */
+            now[i] *= in[2 * C + i];
+        for (size_t t = 0; t < taps; t++)
+            u[t] = ring[(r + t) % taps];
+        x->kern->conv(y, j->bias ? j->bias + to : NULL, weight(j, 0, to), stride(j, to), u, taps, n);
         if (gated)
             for (size_t i = 0; i < n; i++)
                 out[i] = in[C + i] * y[i];
         else
             x->kern->silu_mul(out, y, one, n);
     }
+    for (size_t i = 0; i < past; i++)
+        memcpy(state + i * C + to, ring[(s->m + i) % taps], n * sizeof *state);
 }
 
 static void run_blocks(void *ctx, size_t begin, size_t end, int thread)

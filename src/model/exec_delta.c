@@ -1,7 +1,7 @@
 /* exec_delta.c - the gated delta rule: a matrix per value head that forgets, and is corrected by what it predicts wrongly.
  *
- * Token by token, S [key_dim][value_dim]: S_i *= a_i; e = beta (v - sum of k_i S_i); S_i += k_i e; o = sum of q_i S_i. Sums
- * are fma chains, i ascending; a head is one task, so neither cuts nor threads change a bit. Source: spec models-2026 S4.5. */
+ * The recurrence is a kernel (kern.h: delta), token by token inside; a head is one task, so neither cuts nor threads change a bit.
+ * Here: keys, queries, decays and rates of NB_RECUR_TILE tokens at a time. Source: spec models-2026 S4.5. */
 #include <math.h>
 #include <string.h>
 
@@ -32,38 +32,15 @@ static float decay(float a_log, float v)
 }
 
 /* x / sqrt(sum of squares + 1e-6) * by */
-static void unit(float *y, const float *x, size_t n, float by)
+static void unit(const nb_kern *kern, float *y, const float *x, size_t n, float by)
 {
-    float sum = 0;
-
+    by /= sqrtf((float)n);
+    kern->rmsnorm(y, x, NULL, 0, 1e-6f / (float)n, n);
     for (size_t i = 0; i < n; i++)
-        sum += x[i] * x[i];
-    by /= sqrtf(sum + 1e-6f);
-    for (size_t i = 0; i < n; i++)
-        y[i] = x[i] * by;
+        y[i] *= by;
 }
 
-static void step(const nb_kern *kern, float *S, size_t dk, size_t dv, const float *q, const float *k, const float *v, const float *a,
-                 float beta, float *e, float *o)
-{
-    memset(e, 0, dv * sizeof *e);
-    memset(o, 0, dv * sizeof *o);
-    for (size_t i = 0; i < dk; i++) {
-        float *row = S + i * dv;
-        for (size_t j = 0; j < dv; j++)
-            row[j] *= a[i];
-        kern->axpy(e, row, k[i], dv);
-    }
-    for (size_t j = 0; j < dv; j++)
-        e[j] = beta * (v[j] - e[j]);
-    for (size_t i = 0; i < dk; i++) {
-        float *row = S + i * dv;
-        kern->axpy(row, e, k[i], dv);
-        kern->axpy(o, row, q[i], dv);
-    }
-}
-
-/* Decays of a head's rows, and its rate. */
+/* Decays of a head's rows, or the one of all of them, and its rate. */
 static float rates(const delta_job *j, size_t r, size_t h, float *a)
 {
     const nb_xcpu *x = j->x;
@@ -80,8 +57,6 @@ static float rates(const delta_job *j, size_t r, size_t h, float *a)
         return sigmoid(in[h]);
     }
     a[0] = decay(vec[NB_VEC_A_LOG][h], in[ai] + vec[NB_VEC_DT_BIAS][h]);
-    for (size_t i = 1; i < c->key_dim; i++)
-        a[i] = a[0];
     return sigmoid(in[b]) * (float)c->rate;
 }
 
@@ -98,32 +73,63 @@ static const float *gate_of(const delta_job *j, size_t r, size_t h)
     return p->z_off ? row_of(x, NB_SLOT_MIX, r) + p->z_off + h * dv : row_of(x, NB_SLOT_GATE, r) + h * dv;
 }
 
-static void run_head(const delta_job *j, const nb_block *s, size_t h, float *scratch)
+/* Rows [r0, r0 + m) of head h through the kernel and the norm and gate behind it. */
+static void run_tile(const delta_job *j, float *S, size_t h, size_t r0, size_t m, float *scratch)
 {
     const nb_xcpu *x = j->x;
     const nb_mix_cfg *c = &x->m->cfg.mix;
     const size_t dk = c->key_dim, dv = c->value_dim, kh = h / (c->heads / c->key_heads);
     const bool kda = nb_plan_mixer(&x->m->plan, j->l) == NB_MIX_KDA;
-    float *q = scratch, *k = q + dk, *a = k + dk, *e = a + dk, *S = nb_xcpu_state(x, s, j->l);
+    float *q = scratch, *k = q + NB_RECUR_TILE * dk, *a = k + NB_RECUR_TILE * dk, *beta = a + NB_RECUR_TILE * dk;
+    const nb_recur t = { .S = S,
+                         .dk = dk,
+                         .dv = dv,
+                         .m = m,
+                         .q = q,
+                         .k = k,
+                         .v = row_of(x, NB_SLOT_CONV, r0) + 2 * c->key_heads * dk + h * dv,
+                         .ldq = dk,
+                         .ldk = dk,
+                         .ldv = x->m->plan.slot_width[NB_SLOT_CONV],
+                         .a = a,
+                         .lda = dk,
+                         .each = kda,
+                         .beta = beta,
+                         .o = row_of(x, NB_SLOT_MIXED, r0) + h * dv,
+                         .ldo = x->m->plan.slot_width[NB_SLOT_MIXED],
+                         .work = beta + NB_RECUR_TILE };
 
-    S += (nb_plan_conv_state(&x->m->plan, j->l) + 63) / 64 * 64 + h * dk * dv;
-    if (s->pos == 0)
-        memset(S, 0, dk * dv * sizeof *S);
-    for (size_t i = 0; i < s->m; i++) {
-        const size_t r = s->row + i;
-        const float *u = row_of(x, NB_SLOT_CONV, r), *z = gate_of(j, r, h);
-        float *o = row_of(x, NB_SLOT_MIXED, r) + h * dv;
-        const float beta = rates(j, r, h, a);
+    for (size_t i = 0; i < m; i++) {
+        const float *u = row_of(x, NB_SLOT_CONV, r0 + i);
 
-        unit(q, u + kh * dk, dk, 1 / sqrtf((float)dk));
-        unit(k, u + (c->key_heads + kh) * dk, dk, 1);
-        step(x->kern, S, dk, dv, q, k, u + 2 * c->key_heads * dk + h * dv, a, beta, e, o);
-        x->kern->rmsnorm(o, o, x->m->layers[j->l].vec[NB_VEC_MIX_NORM], 0, (float)c->norm_eps, dv);
-        if (!kda)
-            x->kern->silu_mul(o, z, o, dv);
-        for (size_t n = 0; kda && n < dv; n++)
-            o[n] *= sigmoid(z[n]);
+        beta[i] = rates(j, r0 + i, h, a + i * dk);
+        unit(x->kern, q + i * dk, u + kh * dk, dk, 1 / sqrtf((float)dk));
+        unit(x->kern, k + i * dk, u + (c->key_heads + kh) * dk, dk, 1);
     }
+    x->kern->delta(&t);
+    for (size_t i = 0; i < m; i++) {
+        const float *z = gate_of(j, r0 + i, h);
+        float *o = t.o + i * t.ldo;
+
+        x->kern->rmsnorm(o, o, x->m->layers[j->l].vec[NB_VEC_MIX_NORM], 0, (float)c->norm_eps, dv);
+        if (kda)
+            x->kern->gate(o, z, dv);
+        else
+            x->kern->silu_mul(o, z, o, dv);
+    }
+}
+
+static void run_head(const delta_job *j, const nb_block *s, size_t h, float *scratch)
+{
+    const nb_xcpu *x = j->x;
+    const nb_mix_cfg *c = &x->m->cfg.mix;
+    const size_t n = c->key_dim * c->value_dim;
+    float *S = nb_xcpu_state(x, s, j->l) + (nb_plan_conv_state(&x->m->plan, j->l) + 63) / 64 * 64 + h * n;
+
+    if (s->pos == 0)
+        memset(S, 0, n * sizeof *S);
+    for (size_t i = 0; i < s->m; i += NB_RECUR_TILE)
+        run_tile(j, S, h, s->row + i, s->m - i < NB_RECUR_TILE ? s->m - i : NB_RECUR_TILE, scratch);
 }
 
 static void run_heads(void *ctx, size_t begin, size_t end, int thread)

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kern/expf.h"
+#include "base/bits.h"
 #include "model/exec_cpu.h"
 
 static float *at(const nb_xcpu *x, nb_slot s, size_t row)
@@ -348,8 +348,7 @@ static void op_ogate(nb_xcpu *x, const nb_item *it, size_t r)
     const float *gate = at(x, it->op->in, r);
     float *y = at(x, it->op->out, r);
 
-    for (size_t i = 0; i < x->m->plan.slot_len[it->op->in]; i++)
-        y[i] *= 1 / (1 + nb_expf(-gate[i]));
+    x->kern->gate(y, gate, x->m->plan.slot_len[it->op->in]);
 }
 
 /* Factor of q at the position of row r. */

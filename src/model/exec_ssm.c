@@ -1,11 +1,9 @@
 /* exec_ssm.c - Mamba-2, Mamba-1 and lightning attention: linear recurrences with given decays.
  *
- * Token by token, one head: S_i = a S_i + k_i v; o = sum of q_i S_i, an fma chain over i ascending; S [key_dim][value_dim].
- * Mamba-2: k is B, v is dt X, q is C. Source: spec models-2026 S4.6, S4.9. */
+ * The recurrences are kernels (kern.h: linrec, ssm1). Mamba-2: k is B, v is dt X, q is C. Source: spec models-2026 S4.6, S4.9. */
 #include <math.h>
 #include <string.h>
 
-#include "kern/expf.h"
 #include "model/exec_cpu.h"
 
 typedef struct ssm_job {
@@ -21,23 +19,6 @@ static float *row_of(const nb_xcpu *x, nb_slot s, size_t r)
 static float softplus(float v)
 {
     return v > 20 ? v : (float)log1p(exp((double)v));
-}
-
-static float sigmoid(float v)
-{
-    return 1 / (1 + nb_expf(-v));
-}
-
-static void step(const nb_kern *kern, float *S, size_t dk, size_t dv, const float *q, const float *k, const float *v, float a, float *o)
-{
-    memset(o, 0, dv * sizeof *o);
-    for (size_t i = 0; i < dk; i++) {
-        float *row = S + i * dv;
-        for (size_t j = 0; j < dv; j++)
-            row[j] *= a;
-        kern->axpy(row, v, k[i], dv);
-        kern->axpy(o, row, q[i], dv);
-    }
 }
 
 /* The matrix of head h, cleared where the sequence begins. */
@@ -63,25 +44,43 @@ void nb_xcpu_parts(nb_xcpu *x, const nb_item *it, size_t r)
             y[i] *= (float)c->parts[p];
 }
 
-static void ssm_head(const ssm_job *j, const nb_block *s, size_t h, float *v)
+/* Rows [r0, r0 + m) of head h. */
+static void ssm_tile(const ssm_job *j, float *S, size_t h, size_t r0, size_t m, float *scratch)
 {
     const nb_xcpu *x = j->x;
     const nb_mix_cfg *c = &x->m->cfg.mix;
     const size_t dk = c->key_dim, dv = c->value_dim, inner = c->heads * dv, group = h / (c->heads / c->key_heads);
-    float *const *vec = x->m->layers[j->l].vec, *S = matrix(j, s, h, dk * dv);
+    const size_t ld = x->m->plan.slot_width[NB_SLOT_CONV];
+    const float *u = row_of(x, NB_SLOT_CONV, r0), *B = u + inner + group * dk;
+    float *const *vec = x->m->layers[j->l].vec, *v = scratch, *a = v + NB_RECUR_TILE * dv;
     const double rate = exp((double)vec[NB_VEC_A_LOG][h]);
+    nb_recur t = { .S = S, .dk = dk, .dv = dv, .m = m, .q = B + c->key_heads * dk, .k = B, .v = v, .ldq = ld, .ldk = ld, .ldv = dv };
 
-    for (size_t i = 0; i < s->m; i++) {
-        const float *u = row_of(x, NB_SLOT_CONV, s->row + i), *X = u + h * dv, *B = u + inner + group * dk, *C = B + c->key_heads * dk;
-        float *o = row_of(x, NB_SLOT_MIXED, s->row + i) + h * dv;
-        float dt = softplus(row_of(x, NB_SLOT_MIX, s->row + i)[x->m->plan.a_off + h] + vec[NB_VEC_DT_BIAS][h]);
+    for (size_t i = 0; i < m; i++) {
+        const float *X = u + i * ld + h * dv;
+        float dt = softplus(row_of(x, NB_SLOT_MIX, r0 + i)[x->m->plan.a_off + h] + vec[NB_VEC_DT_BIAS][h]);
 
         dt = dt < (float)c->dt_min ? (float)c->dt_min : dt > (float)c->dt_max ? (float)c->dt_max : dt;
+        a[i] = (float)exp(-rate * (double)dt);
         for (size_t n = 0; n < dv; n++)
-            v[n] = dt * X[n];
-        step(x->kern, S, dk, dv, C, B, v, (float)exp(-rate * (double)dt), o);
-        x->kern->axpy(o, X, vec[NB_VEC_SKIP][h], dv);
+            v[i * dv + n] = dt * X[n];
     }
+    t.a = a;
+    t.lda = 1;
+    t.o = row_of(x, NB_SLOT_MIXED, r0) + h * dv;
+    t.ldo = x->m->plan.slot_width[NB_SLOT_MIXED];
+    x->kern->linrec(&t);
+    for (size_t i = 0; i < m; i++)
+        x->kern->axpy(t.o + i * t.ldo, u + i * ld + h * dv, vec[NB_VEC_SKIP][h], dv);
+}
+
+static void ssm_head(const ssm_job *j, const nb_block *s, size_t h, float *scratch)
+{
+    const nb_mix_cfg *c = &j->x->m->cfg.mix;
+    float *S = matrix(j, s, h, c->key_dim * c->value_dim);
+
+    for (size_t i = 0; i < s->m; i += NB_RECUR_TILE)
+        ssm_tile(j, S, h, s->row + i, s->m - i < NB_RECUR_TILE ? s->m - i : NB_RECUR_TILE, scratch);
 }
 
 static void ssm_heads(void *ctx, size_t begin, size_t end, int thread)
@@ -145,30 +144,18 @@ static void ssm1_block(const ssm_job *j, const nb_block *s, size_t c0, size_t n)
     const nb_xcpu *x = j->x;
     const nb_mix_cfg *c = &x->m->cfg.mix;
     const size_t dk = c->key_dim, inner = c->value_dim;
-    float *const *vec = x->m->layers[j->l].vec, dt[BLOCK], v[BLOCK];
+    float *const *vec = x->m->layers[j->l].vec; /* decays are turned, and -exp of what is stored */
     float *S = nb_xcpu_state(x, s, j->l) + (nb_plan_conv_state(&x->m->plan, j->l) + 63) / 64 * 64;
 
     for (size_t k = 0; k < dk && s->pos == 0; k++)
         memset(S + k * inner + c0, 0, n * sizeof *S);
     for (size_t r = s->row; r < s->row + s->m; r++) {
-        const float *u = row_of(x, NB_SLOT_CONV, r) + c0, *B = row_of(x, NB_SLOT_STEP, r) + c->rank, *C = B + dk;
-        const float *z = row_of(x, NB_SLOT_MIX, r) + x->m->plan.z_off + c0, *in = row_of(x, NB_SLOT_RATE, r) + c0;
+        const float *B = row_of(x, NB_SLOT_STEP, r) + c->rank;
         float *o = row_of(x, NB_SLOT_MIXED, r) + c0;
 
-        for (size_t i = 0; i < n; i++) {
-            dt[i] = softplus(in[i]);
-            v[i] = dt[i] * u[i];
-            o[i] = vec[NB_VEC_SKIP][c0 + i] * u[i];
-        }
-        for (size_t k = 0; k < dk; k++) {
-            float *row = S + k * inner + c0;
-            const float *a = vec[NB_VEC_A_LOG] + k * inner + c0; /* turned, and -exp of what is stored */
-            for (size_t i = 0; i < n; i++) {
-                row[i] = nb_expf(a[i] * dt[i]) * row[i] + v[i] * B[k];
-                o[i] += row[i] * C[k];
-            }
-        }
-        x->kern->silu_mul(o, z, o, n);
+        x->kern->ssm1(S + c0, inner, dk, n, vec[NB_VEC_A_LOG] + c0, row_of(x, NB_SLOT_RATE, r) + c0, row_of(x, NB_SLOT_CONV, r) + c0,
+                      vec[NB_VEC_SKIP] + c0, B, B + dk, o);
+        x->kern->silu_mul(o, row_of(x, NB_SLOT_MIX, r) + x->m->plan.z_off + c0, o, n);
     }
 }
 
@@ -212,9 +199,27 @@ static void lin_head(const ssm_job *j, const nb_block *s, size_t h, float *scrat
     const double slope = exp2(-8 * (double)(h + 1) / (double)H) * (1 - (double)j->l / ((double)L - 1 + 1e-5) + 1e-5);
     float *S = matrix(j, s, h, d * d);
 
-    for (size_t r = s->row; r < s->row + s->m; r++) {
-        silu(x->kern, scratch, row_of(x, NB_SLOT_MIX, r) + h * 3 * d, 3 * d);
-        step(x->kern, S, d, d, scratch, scratch + d, scratch + 2 * d, (float)exp(-slope), row_of(x, NB_SLOT_MIXED, r) + h * d);
+    const float a = (float)exp(-slope);
+
+    for (size_t i = 0, m; i < s->m; i += m) {
+        const size_t r = s->row + i;
+
+        m = s->m - i < NB_RECUR_TILE ? s->m - i : NB_RECUR_TILE;
+        for (size_t t = 0; t < m; t++)
+            silu(x->kern, scratch + t * 3 * d, row_of(x, NB_SLOT_MIX, r + t) + h * 3 * d, 3 * d);
+        x->kern->linrec(&(nb_recur){ .S = S,
+                                     .dk = d,
+                                     .dv = d,
+                                     .m = m,
+                                     .q = scratch,
+                                     .k = scratch + d,
+                                     .v = scratch + 2 * d,
+                                     .ldq = 3 * d,
+                                     .ldk = 3 * d,
+                                     .ldv = 3 * d,
+                                     .a = &a,
+                                     .o = row_of(x, NB_SLOT_MIXED, r) + h * d,
+                                     .ldo = x->m->plan.slot_width[NB_SLOT_MIXED] });
     }
 }
 
@@ -236,10 +241,8 @@ void nb_xcpu_linatt(nb_xcpu *x, size_t l, const nb_op *op)
     nb_parallel_for(pool_of(x), x->n_spans * c->heads, 1, lin_heads, &j);
     for (size_t r = 0; r < x->rows; r++) {
         float *o = row_of(x, op->out, r);
-        const float *gate = row_of(x, NB_SLOT_GATE, r);
         x->kern->rmsnorm(o, o, x->m->layers[l].vec[NB_VEC_MIX_NORM], 0, 1e-6f, n);
-        for (size_t i = 0; i < n; i++)
-            o[i] *= sigmoid(gate[i]);
+        x->kern->gate(o, row_of(x, NB_SLOT_GATE, r), n);
     }
     nb_xcpu_states_done(x, l);
 }

@@ -29,7 +29,7 @@ nb_status nb_xcpu_states_open(nb_xcpu *x, nb_err *err)
     if (!nb_mul_size(x->state_stride, n_states, &x->states_bytes))
         return nb_fail(err, NB_EARG, "exec.size", "", "%zu states are too large", n_states);
     x->states = nb_huge_alloc(x->states_bytes);
-    x->mix_floats = PAD64(4 * p->cfg->mix.key_dim) + PAD64(2 * p->cfg->mix.value_dim);
+    x->mix_floats = PAD64(NB_RECUR_TILE * (5 * p->cfg->mix.key_dim + p->cfg->mix.value_dim + 2));
     x->mix = nb_alloc_aligned(64, (size_t)x->threads * x->mix_floats * sizeof(float));
     if (!x->states || !x->mix)
         return nb_enomem(err, "states");

@@ -1,7 +1,8 @@
-/* gen_model.c - write a random AWQ GEMM Llama checkpoint of a given shape, for benchmarks.
+/* gen_model.c - write a random AWQ GEMM checkpoint of a given shape, for benchmarks.
  *
- * usage: nibble_gen_model OUT hidden=2048 layers=16 heads=32 kv_heads=8 ffn=8192 vocab=32000 group=128
- * Codes, zeros and scales are random but of a realistic size; the embedding and the untied head are F16. */
+ * usage: nibble_gen_model OUT hidden=2048 layers=16 heads=32 kv_heads=8 ffn=8192 vocab=32000 group=128 kind=llama
+ * kind=delta: a Qwen 3.5 with three layers of the gated delta rule to one of attention, heads of 128; kind=mamba: a Granite 4 with
+ * three Mamba-2 layers to one of attention, heads of 64 with 128 states. Codes, zeros and scales are random but of a realistic size; the embedding and the untied head are F16. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,25 +16,63 @@
 
 typedef struct shape {
     uint64_t hidden, layers, heads, kv_heads, ffn, vocab, group;
+    enum { KIND_LLAMA, KIND_DELTA, KIND_MAMBA } kind;
 } shape;
+
+enum { MOST_LINEARS = 8 };
 
 typedef struct lin {
     const char *name;
     uint64_t n, k;
 } lin;
 
-static void linears(const shape *s, lin out[7])
+static int is_full(const shape *s, uint64_t l)
 {
-    const uint64_t kv = s->hidden / s->heads * s->kv_heads;
-    const lin rows[7] = { { "self_attn.q_proj", s->hidden, s->hidden }, { "self_attn.k_proj", kv, s->hidden },
-                          { "self_attn.v_proj", kv, s->hidden },        { "self_attn.o_proj", s->hidden, s->hidden },
-                          { "mlp.gate_proj", s->ffn, s->hidden },       { "mlp.up_proj", s->ffn, s->hidden },
-                          { "mlp.down_proj", s->hidden, s->ffn } };
-    memcpy(out, rows, sizeof rows);
+    return s->kind == KIND_LLAMA || l % 4 == 3;
+}
+
+/* Channels of a mixer, of its convolution, heads of Mamba. */
+static uint64_t inner(const shape *s)
+{
+    return s->kind == KIND_DELTA ? s->hidden : 2 * s->hidden;
+}
+
+static uint64_t convolved(const shape *s)
+{
+    return s->kind == KIND_DELTA ? 3 * s->hidden : inner(s) + 2 * 128;
+}
+
+static size_t linears(const shape *s, uint64_t l, lin out[MOST_LINEARS])
+{
+    const uint64_t D = s->hidden, kv = D / s->heads * s->kv_heads;
+    size_t n = 0;
+
+    if (is_full(s, l)) {
+        out[n++] = (lin){ "self_attn.q_proj", s->kind == KIND_DELTA ? 2 * D : D, D };
+        out[n++] = (lin){ "self_attn.k_proj", kv, D };
+        out[n++] = (lin){ "self_attn.v_proj", kv, D };
+        out[n++] = (lin){ "self_attn.o_proj", D, D };
+    } else if (s->kind == KIND_DELTA) {
+        out[n++] = (lin){ "linear_attn.in_proj_qkv", 3 * D, D };
+        out[n++] = (lin){ "linear_attn.in_proj_z", D, D };
+        out[n++] = (lin){ "linear_attn.out_proj", D, D };
+    } else {
+        out[n++] = (lin){ "mamba.in_proj", inner(s) + convolved(s) + inner(s) / 64, D };
+        out[n++] = (lin){ "mamba.out_proj", D, inner(s) };
+    }
+    if (s->kind == KIND_MAMBA) {
+        out[n++] = (lin){ "shared_mlp.input_linear", 2 * s->ffn, D };
+        out[n++] = (lin){ "shared_mlp.output_linear", D, s->ffn };
+        return n;
+    }
+    out[n++] = (lin){ "mlp.gate_proj", s->ffn, D };
+    out[n++] = (lin){ "mlp.up_proj", s->ffn, D };
+    out[n++] = (lin){ "mlp.down_proj", D, s->ffn };
+    return n;
 }
 
 /* What fills a tensor: random words, or 16-bit floats around 0 or 1. */
-typedef enum fill { FILL_WORDS, FILL_SCALES, FILL_MATRIX, FILL_ONES } fill;
+typedef enum fill { FILL_WORDS, FILL_SCALES, FILL_MATRIX, FILL_ONES, FILL_ZEROS } fill;
 
 typedef struct item {
     char name[128];
@@ -56,15 +95,58 @@ static size_t add(item *it, size_t n, const char *name, nb_dtype t, uint64_t a, 
     return n + 1;
 }
 
+/* What is no packed linear in a layer with a mixer. */
+static size_t add_mixer(const shape *s, item *it, size_t n, uint64_t l)
+{
+    const int delta = s->kind == KIND_DELTA;
+    const uint64_t heads = delta ? s->hidden / 128 : inner(s) / 64;
+    const char *b = delta ? "linear_attn" : "mamba";
+    char name[128];
+
+    for (int i = 0; delta && i < 2; i++) {
+        snprintf(name, sizeof name, "model.layers.%d.linear_attn.in_proj_%c.weight", (int)l, "ba"[i]);
+        n = add(it, n, name, NB_DT_F16, heads, s->hidden, FILL_MATRIX, 1 / sqrt((double)s->hidden));
+    }
+    snprintf(name, sizeof name, "model.layers.%d.%s.conv1d.weight", (int)l, b);
+    n = add(it, n, name, NB_DT_F16, convolved(s), 4, FILL_MATRIX, 0.5);
+    snprintf(name, sizeof name, "model.layers.%d.%s.conv1d.bias", (int)l, b);
+    if (!delta)
+        n = add(it, n, name, NB_DT_F16, convolved(s), 0, FILL_ZEROS, 0);
+    snprintf(name, sizeof name, "model.layers.%d.%s.A_log", (int)l, b);
+    n = add(it, n, name, NB_DT_F16, heads, 0, FILL_MATRIX, 1);
+    snprintf(name, sizeof name, "model.layers.%d.%s.dt_bias", (int)l, b);
+    n = add(it, n, name, NB_DT_F16, heads, 0, FILL_MATRIX, 1);
+    snprintf(name, sizeof name, "model.layers.%d.%s.D", (int)l, b);
+    if (!delta)
+        n = add(it, n, name, NB_DT_F16, heads, 0, FILL_ONES, 0);
+    snprintf(name, sizeof name, "model.layers.%d.%s.norm.weight", (int)l, b);
+    return add(it, n, name, NB_DT_F16, delta ? 128 : inner(s), 0, FILL_ONES, 0);
+}
+
+/* Norms of heads. */
+static size_t add_heads(const shape *s, item *it, size_t n, uint64_t l)
+{
+    char name[128];
+
+    for (int i = 0; s->kind == KIND_DELTA && i < 2; i++) {
+        snprintf(name, sizeof name, "model.layers.%d.self_attn.%c_norm.weight", (int)l, "qk"[i]);
+        n = add(it, n, name, NB_DT_F16, s->hidden / s->heads, 0, FILL_ZEROS, 0);
+    }
+    return n;
+}
+
 static size_t plan(const shape *s, item *it)
 {
+    const fill norm = s->kind == KIND_DELTA ? FILL_ZEROS : FILL_ONES; /* 1 + weight */
     size_t n = add(it, 0, "model.embed_tokens.weight", NB_DT_F16, s->vocab, s->hidden, FILL_MATRIX, 1);
     char name[128];
-    lin rows[7];
+    lin rows[MOST_LINEARS];
 
-    linears(s, rows);
     for (uint64_t l = 0; l < s->layers; l++) {
-        for (size_t i = 0; i < 7; i++) {
+        const size_t n_rows = linears(s, l, rows);
+
+        n = is_full(s, l) ? add_heads(s, it, n, l) : add_mixer(s, it, n, l);
+        for (size_t i = 0; i < n_rows; i++) {
             /* codes are uniform around the middle: their standard deviation is 4.6 */
             const double scale = 1 / sqrt((double)rows[i].k) / 4.6;
             snprintf(name, sizeof name, "model.layers.%d.%s.qweight", (int)l, rows[i].name);
@@ -75,11 +157,11 @@ static size_t plan(const shape *s, item *it)
             n = add(it, n, name, NB_DT_F16, rows[i].k / s->group, rows[i].n, FILL_SCALES, scale);
         }
         snprintf(name, sizeof name, "model.layers.%d.input_layernorm.weight", (int)l);
-        n = add(it, n, name, NB_DT_F16, s->hidden, 0, FILL_ONES, 0);
+        n = add(it, n, name, NB_DT_F16, s->hidden, 0, norm, 0);
         snprintf(name, sizeof name, "model.layers.%d.post_attention_layernorm.weight", (int)l);
-        n = add(it, n, name, NB_DT_F16, s->hidden, 0, FILL_ONES, 0);
+        n = add(it, n, name, NB_DT_F16, s->hidden, 0, norm, 0);
     }
-    n = add(it, n, "model.norm.weight", NB_DT_F16, s->hidden, 0, FILL_ONES, 0);
+    n = add(it, n, "model.norm.weight", NB_DT_F16, s->hidden, 0, norm, 0);
     return add(it, n, "lm_head.weight", NB_DT_F16, s->vocab, s->hidden, FILL_MATRIX, 1 / sqrt((double)s->hidden));
 }
 
@@ -103,7 +185,7 @@ static void fill_bytes(const item *it, uint64_t stream, unsigned char *out, size
         return;
     }
     for (size_t i = 0; i + 2 <= n; i += 2) {
-        double v = 1;
+        double v = it->how == FILL_ONES;
         if (it->how == FILL_MATRIX)
             v = (nb_rng_uniform(3, stream, i) * 2 - 1) * 1.73 * it->size;
         else if (it->how == FILL_SCALES)
@@ -137,16 +219,34 @@ static nb_status write_all(nb_sink *sink, const item *it, size_t n, nb_err *err)
 
 static nb_status put_config(nb_outdir *dir, const shape *s, nb_err *err)
 {
-    char text[2048];
-    const int n =
-        snprintf(text, sizeof text,
-                 "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": %d, \"num_hidden_layers\": %d,\n"
+    static const char *const classes[] = { "LlamaForCausalLM", "Qwen3_5ForCausalLM", "GraniteMoeHybridForCausalLM" };
+    static const char *const types[] = { "llama", "qwen3_5_text", "granitemoehybrid" };
+    char text[4096], more[1024] = "";
+    int n;
+
+    if (s->kind == KIND_DELTA)
+        snprintf(more, sizeof more,
+                 " \"full_attention_interval\": 4, \"linear_num_key_heads\": %d, \"linear_num_value_heads\": %d, \"head_dim\": %d,\n"
+                 " \"linear_key_head_dim\": 128, \"linear_value_head_dim\": 128, \"linear_conv_kernel_dim\": 4,\n",
+                 (int)(s->hidden / 128), (int)(s->hidden / 128), (int)(s->hidden / s->heads));
+    if (s->kind == KIND_MAMBA) {
+        snprintf(more, sizeof more,
+                 " \"mamba_n_heads\": %d, \"mamba_d_head\": 64, \"mamba_d_state\": 128, \"mamba_n_groups\": 1, \"mamba_expand\": 2,\n"
+                 " \"num_local_experts\": 0, \"shared_intermediate_size\": %d, \"attention_multiplier\": 0.125, \"layer_types\": [",
+                 (int)(inner(s) / 64), (int)s->ffn);
+        for (uint64_t l = 0; l < s->layers && l < 32; l++)
+            snprintf(more + strlen(more), sizeof more - strlen(more), "%s\"%s\"", l ? ", " : "", is_full(s, l) ? "attention" : "mamba");
+        snprintf(more + strlen(more), sizeof more - strlen(more), "],\n");
+    }
+    n = snprintf(text, sizeof text,
+                 "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", \"hidden_size\": %d, \"num_hidden_layers\": %d,\n"
                  " \"num_attention_heads\": %d, \"num_key_value_heads\": %d, \"intermediate_size\": %d, \"vocab_size\": %d,\n"
                  " \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\",\n"
-                 " \"tie_word_embeddings\": false, \"torch_dtype\": \"float16\", \"bos_token_id\": 1, \"eos_token_id\": 2,\n"
+                 "%s \"tie_word_embeddings\": false, \"torch_dtype\": \"float16\", \"bos_token_id\": 1, \"eos_token_id\": 2,\n"
                  " \"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": %d, \"zero_point\": true, "
                  "\"version\": \"gemm\"}}\n",
-                 (int)s->hidden, (int)s->layers, (int)s->heads, (int)s->kv_heads, (int)s->ffn, (int)s->vocab, (int)s->group);
+                 classes[s->kind], types[s->kind], (int)s->hidden, (int)s->layers, (int)s->heads, (int)s->kv_heads, (int)s->ffn,
+                 (int)s->vocab, more, (int)s->group);
 
     return nb_outdir_put(dir, "config.json", text, (size_t)n, err);
 }
@@ -159,6 +259,10 @@ static int set_value(shape *s, const char *word)
     } rows[] = { { "hidden=", &s->hidden }, { "layers=", &s->layers }, { "heads=", &s->heads }, { "kv_heads=", &s->kv_heads },
                  { "ffn=", &s->ffn },       { "vocab=", &s->vocab },   { "group=", &s->group } };
 
+    if (strncmp(word, "kind=", 5) == 0) {
+        s->kind = strcmp(word + 5, "delta") == 0 ? KIND_DELTA : strcmp(word + 5, "mamba") == 0 ? KIND_MAMBA : KIND_LLAMA;
+        return s->kind != KIND_LLAMA || strcmp(word + 5, "llama") == 0;
+    }
     for (size_t i = 0; i < NB_LEN(rows); i++)
         if (strncmp(word, rows[i].name, strlen(rows[i].name)) == 0) {
             *rows[i].to = strtoull(word + strlen(rows[i].name), NULL, 10);
@@ -169,7 +273,7 @@ static int set_value(shape *s, const char *word)
 
 int main(int argc, char **argv)
 {
-    shape s = { 2048, 16, 32, 8, 8192, 32000, 128 };
+    shape s = { 2048, 16, 32, 8, 8192, 32000, 128, KIND_LLAMA };
     nb_err err = { 0 };
     nb_outdir *dir = NULL;
     nb_sink *sink = NULL;
@@ -181,11 +285,12 @@ int main(int argc, char **argv)
             fprintf(stderr, "gen_model: bad argument %s\n", argv[i]);
             return 2;
         }
-    if (argc < 2 || s.layers > 1000 || s.hidden % s.group || s.ffn % s.group || s.hidden % s.heads) {
-        fprintf(stderr, "usage: nibble_gen_model OUT [hidden= layers= heads= kv_heads= ffn= vocab= group=]\n");
+    if (argc < 2 || s.layers > 1000 || s.hidden % s.group || s.ffn % s.group || s.hidden % s.heads ||
+        (s.kind != KIND_LLAMA && (s.layers > 32 || s.hidden % 512))) {
+        fprintf(stderr, "usage: nibble_gen_model OUT [hidden= layers= heads= kv_heads= ffn= vocab= group= kind=llama|delta|mamba]\n");
         return 2;
     }
-    items = nb_calloc((size_t)s.layers * 23 + 3, sizeof *items);
+    items = nb_calloc((size_t)s.layers * 32 + 3, sizeof *items);
     if (!items)
         return 9;
     rc = nb_outdir_open(&dir, argv[1], false, NULL, 0, &err);

@@ -40,5 +40,12 @@ void nb_axpy_avx2(float *y, const float *x, float a, size_t n);
 void nb_softcap_avx2(float *x, float cap, size_t n);
 size_t nb_row_max_avx2(const float *x, size_t n, float *top);
 double nb_exp_sum_avx2(float *y, const float *x, float top, size_t n);
+/* Recurrences: recur.c */
+void nb_delta_avx2(const nb_recur *r);
+void nb_linrec_avx2(const nb_recur *r);
+void nb_ssm1_avx2(float *S, size_t ld, size_t dk, size_t n, const float *A, const float *dt, const float *u, const float *skip,
+                  const float *B, const float *C, float *o);
+void nb_conv_avx2(float *y, const float *bias, const float *w, size_t ldw, const float *const *u, size_t taps, size_t n);
+void nb_gate_avx2(float *y, const float *gate, size_t n);
 
 #endif

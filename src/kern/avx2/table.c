@@ -35,5 +35,10 @@ const nb_kern nb_kern_avx2 = {
     .softcap = nb_softcap_avx2,
     .row_max = nb_row_max_avx2,
     .exp_sum = nb_exp_sum_avx2,
+    .delta = nb_delta_avx2,
+    .linrec = nb_linrec_avx2,
+    .ssm1 = nb_ssm1_avx2,
+    .conv = nb_conv_avx2,
+    .gate = nb_gate_avx2,
     .read_probe = nb_read_probe_avx2,
 };

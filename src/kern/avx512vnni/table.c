@@ -36,5 +36,10 @@ const nb_kern nb_kern_avx512vnni = {
     .softcap = nb_softcap_avx512vnni,
     .row_max = nb_row_max_avx512vnni,
     .exp_sum = nb_exp_sum_avx512vnni,
+    .delta = nb_delta_avx512vnni,
+    .linrec = nb_linrec_avx512vnni,
+    .ssm1 = nb_ssm1_avx512vnni,
+    .conv = nb_conv_avx512vnni,
+    .gate = nb_gate_avx512vnni,
     .read_probe = nb_read_probe_avx512vnni,
 };

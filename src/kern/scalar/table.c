@@ -33,5 +33,10 @@ const nb_kern nb_kern_scalar = {
     .softcap = nb_softcap_scalar,
     .row_max = nb_row_max_scalar,
     .exp_sum = nb_exp_sum_scalar,
+    .delta = nb_delta_scalar,
+    .linrec = nb_linrec_scalar,
+    .ssm1 = nb_ssm1_scalar,
+    .conv = nb_conv_scalar,
+    .gate = nb_gate_scalar,
     .read_probe = nb_read_probe_scalar,
 };

@@ -4,6 +4,7 @@ nb_test(kern test_act.c)
 nb_test(kern test_pack.c)
 nb_test(kern test_attn.c)
 nb_test(kern test_misc.c)
+nb_test(kern test_recur.c)
 
 # The hot loops keep their sums in registers: a property of optimised code without sanitizers.
 if(TARGET nb_kern_avx512vnni AND CMAKE_BUILD_TYPE STREQUAL "Release")
