@@ -473,6 +473,20 @@ nb_json *nb_json_new_real(double v)
     return nj(isfinite(v) ? json_real(v) : json_null());
 }
 
+double nb_json_short(float v)
+{
+    char text[32];
+    double d = (double)v;
+
+    for (int digits = 6; isfinite(v) && digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)v);
+        d = strtod(text, NULL);
+        if ((float)d == v)
+            break;
+    }
+    return d;
+}
+
 nb_json *nb_json_new_bool(bool v)
 {
     return nj(json_boolean(v));

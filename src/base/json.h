@@ -56,6 +56,7 @@ nb_json *nb_json_new_str(const char *s);
 nb_json *nb_json_new_strn(const char *s, size_t n);
 nb_json *nb_json_new_int(int64_t v);
 nb_json *nb_json_new_real(double v); /* NaN and Inf become null */
+double nb_json_short(float v);       /* the number with the fewest digits that is v as a float: 0.8, not 0.800000011920929 */
 nb_json *nb_json_new_bool(bool v);
 nb_json *nb_json_new_null(void);
 nb_json *nb_json_copy(const nb_json *v); /* deep */

@@ -29,11 +29,13 @@ nb_gen *nb_gen_open(nb_http_req *r, nb_ask *ask, const nb_texts *t)
     g->prompts = nb_calloc(g->n_prompts, sizeof *g->prompts);
     g->engine_id = nb_calloc(g->n_prompts, sizeof *g->engine_id);
     g->choices = nb_calloc(g->n_choices, sizeof *g->choices);
-    if (!g->prompts || !g->engine_id || !g->choices) {
+    g->prompt_lp = nb_calloc(g->n_prompts, sizeof *g->prompt_lp);
+    if (!g->prompts || !g->prompt_lp || !g->engine_id || !g->choices) {
         nb_ask_clear(&g->ask);
         nb_free(g->prompts);
         nb_free(g->engine_id);
         nb_free(g->choices);
+        nb_free(g->prompt_lp);
         nb_free(g);
         return NULL;
     }
@@ -66,8 +68,10 @@ void nb_gen_close(nb_gen *g)
         nb_free(c->shown);
         nb_ids_clear(&c->ids);
     }
-    for (size_t i = 0; i < g->n_prompts; i++)
+    for (size_t i = 0; i < g->n_prompts; i++) {
         nb_ids_clear(&g->prompts[i]);
+        nb_free(g->prompt_lp[i]);
+    }
     for (size_t i = 0; i < g->n_bad_words; i++)
         nb_ids_clear(&g->bad_words[i]);
     nb_free(g->bad_words);
@@ -209,7 +213,7 @@ static bool prepare_bad_words(nb_gen *g)
     return true;
 }
 
-/* Prompt against context: truncation where it was asked for, the answer's length where it was not (API-18). */
+/* Prompt against context: truncation where it was asked for, the answer's length where it was not (API-18). The first words are what clients know it by. */
 static bool lengths(nb_gen *g)
 {
     const char *param = g->ask.chat ? "messages" : "prompt";
@@ -232,9 +236,10 @@ static bool lengths(nb_gen *g)
         if (ids->n == 0)
             return nb_refuse(&g->refusal, 400, "empty_prompt", param, "The prompt has no tokens; send some text.");
         if (ids->n >= limit)
-            return nb_refuse(&g->refusal, 400, "context_length_exceeded", param,
-                             "The prompt has %zu tokens, the context of this server holds %zu and an answer needs one; shorten the prompt.",
-                             ids->n, limit);
+            return nb_refuse(
+                &g->refusal, 400, "context_length_exceeded", param,
+                "This model's maximum context length is %zu tokens; the prompt has %zu and an answer needs one: shorten the prompt.", limit,
+                ids->n);
         if (ids->n > longest)
             longest = ids->n;
     }
@@ -245,8 +250,9 @@ static bool lengths(nb_gen *g)
             g->max_tokens = COMPLETION_TOKENS;
     } else if (g->max_tokens > (int64_t)(limit - longest)) {
         return nb_refuse(&g->refusal, 400, "context_length_exceeded", g->ask.max_tokens_name,
-                         "%s %" PRId64 " and a prompt of %zu tokens are more than the context of %zu tokens; ask for at most %zu.",
-                         g->ask.max_tokens_name, g->max_tokens, longest, limit, limit - longest);
+                         "This model's maximum context length is %zu tokens; the prompt has %zu and %s asks for %" PRId64
+                         " more: ask for at most %zu.",
+                         limit, longest, g->ask.max_tokens_name, g->max_tokens, limit - longest);
     }
     if (g->ask.min_tokens > (size_t)g->max_tokens)
         return nb_refuse(&g->refusal, 400, "invalid_value", "min_tokens",
@@ -651,20 +657,17 @@ static void on_done(nb_gen *g, nb_choice *c, const nb_event *ev)
                       NULL, ev->err);
 }
 
-static void on_prompt(nb_gen *g, const nb_event *ev)
+static void on_prompt(nb_gen *g, size_t p, const nb_event *ev)
 {
-    const nb_request q = { 0 };
+    nb_request r = { 0 };
     size_t bytes;
-    nb_request r = q;
 
-    nb_gen_request(g, 0, &r);
-    if (g->prompt_lp || g->n_prompts != 1 || !nb_mul_size(g->prompts[0].n * (1 + r.top), sizeof *g->prompt_lp, &bytes))
+    nb_gen_request(g, p, &r);
+    if (g->prompt_lp[p] || !nb_mul_size(g->prompts[p].n * (1 + r.top), sizeof **g->prompt_lp, &bytes))
         return;
-    g->prompt_lp = nb_alloc(bytes);
-    if (!g->prompt_lp)
-        return;
-    memcpy(g->prompt_lp, ev->prompt, bytes);
-    g->n_prompt_lp = g->prompts[0].n;
+    g->prompt_lp[p] = nb_alloc(bytes);
+    if (g->prompt_lp[p])
+        memcpy(g->prompt_lp[p], ev->prompt, bytes);
 }
 
 bool nb_gen_event(nb_gen *g, size_t p, const nb_event *ev)
@@ -673,7 +676,7 @@ bool nb_gen_event(nb_gen *g, size_t p, const nb_event *ev)
 
     switch (ev->kind) {
     case NB_EV_PROMPT:
-        on_prompt(g, ev);
+        on_prompt(g, p, ev);
         return false;
     case NB_EV_TOKEN:
         return on_token(g, c, ev);

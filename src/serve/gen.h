@@ -127,8 +127,7 @@ typedef struct nb_gen {
     uint64_t *engine_id; /* [n_prompts] */
     nb_choice *choices;  /* [n_prompts * n], prompt-major */
     size_t n_choices, n_done;
-    nb_logprob *prompt_lp; /* of the only prompt */
-    size_t n_prompt_lp;    /* positions */
+    nb_logprob **prompt_lp; /* [n_prompts], each a row per position; NULL: not asked for, or not told yet */
     size_t n_prompt, n_cached, n_output, n_reasoning;
     nb_times times; /* first scheduled, first and last token over all choices */
     nb_buf head;    /* of every event of a stream */

@@ -145,9 +145,9 @@ static void put_response(nb_buf *b, const nb_gen *g, bool done)
     put_original(b, g, "reasoning", "{\"effort\":null,\"summary\":null}");
     put_original(b, g, "user", "null");
     nb_buf_puts(b, ",\"previous_response_id\":null,\"store\":false,\"truncation\":\"disabled\",\"temperature\":");
-    nb_json_put_real(b, (double)g->ask.sampling.temperature);
+    nb_json_put_real(b, nb_json_short(g->ask.sampling.temperature));
     nb_buf_puts(b, ",\"top_p\":");
-    nb_json_put_real(b, (double)g->ask.sampling.top_p);
+    nb_json_put_real(b, nb_json_short(g->ask.sampling.top_p));
     nb_buf_puts(b, ",\"output\":[");
     if (done && !failed)
         put_output(b, g);

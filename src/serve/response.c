@@ -138,7 +138,8 @@ static size_t code_points(const char *s, size_t n)
 static void put_completion_logprobs(nb_buf *b, const nb_gen *g, const nb_choice *c, size_t from, size_t to)
 {
     const nb_ids *prompt = &g->prompts[c->index / g->ask.n];
-    const size_t n_prompt = g->ask.echo && from == 0 && g->prompt_lp ? g->n_prompt_lp : 0;
+    const nb_logprob *lp = g->prompt_lp[c->index / g->ask.n];
+    const size_t n_prompt = g->ask.echo && from == 0 && lp ? prompt->n : 0;
     size_t at = 0;
     nb_request q;
 
@@ -148,7 +149,8 @@ static void put_completion_logprobs(nb_buf *b, const nb_gen *g, const nb_choice 
         nb_buf piece = { 0 };
 
         nb_buf_printf(b, "%s%zu", i ? "," : "", at);
-        nb_token_bytes(g->t->tok, prompt->p[i], &piece);
+        if (!g->ask.skip_special || !nb_tokenizer_is_special(g->t->tok, prompt->p[i])) /* the others are not in the text */
+            nb_token_bytes(g->t->tok, prompt->p[i], &piece);
         at += code_points(piece.p ? piece.p : "", piece.n);
         nb_buf_clear(&piece);
     }
@@ -160,7 +162,7 @@ static void put_completion_logprobs(nb_buf *b, const nb_gen *g, const nb_choice 
     for (size_t i = 0; i < n_prompt; i++) {
         nb_buf_puts(b, i ? "," : "null");
         if (i)
-            put_logprob(b, g->prompt_lp[i * (1 + q.top)].logprob);
+            put_logprob(b, lp[i * (1 + q.top)].logprob);
     }
     for (size_t i = from; i < to; i++) {
         nb_buf_puts(b, i > from || n_prompt ? "," : "");
@@ -178,7 +180,7 @@ static void put_completion_logprobs(nb_buf *b, const nb_gen *g, const nb_choice 
     nb_buf_puts(b, "],\"top_logprobs\":[");
     for (size_t i = 0; i < n_prompt + (to - from); i++) {
         const bool drawn = i >= n_prompt;
-        const nb_logprob *top = drawn ? c->shown[from + i - n_prompt].top : g->prompt_lp + i * (1 + q.top) + 1;
+        const nb_logprob *top = drawn ? c->shown[from + i - n_prompt].top : lp + i * (1 + q.top) + 1;
         const size_t n = drawn ? c->shown[from + i - n_prompt].n_top : q.top;
 
         nb_buf_puts(b, i ? "," : "");
@@ -217,19 +219,20 @@ static void put_logprobs(nb_buf *b, const nb_gen *g, const nb_choice *c, size_t 
 }
 
 /* [null, {"id": {"logprob", "rank", "decoded_token"}, ...}, ...] (SMP-11) */
-static void put_prompt_logprobs(nb_buf *b, const nb_gen *g)
+static void put_prompt_logprobs(nb_buf *b, const nb_gen *g, size_t p)
 {
+    const nb_logprob *lp = g->prompt_lp[p];
     nb_request q;
 
     nb_gen_request(g, 0, &q);
     nb_buf_puts(b, ",\"prompt_logprobs\":");
-    if (!g->prompt_lp) {
+    if (!lp) {
         nb_buf_puts(b, "null");
         return;
     }
     nb_buf_puts(b, "[null");
-    for (size_t i = 1; i < g->n_prompt_lp; i++) {
-        const nb_logprob *row = g->prompt_lp + i * (1 + q.top);
+    for (size_t i = 1; i < g->prompts[p].n; i++) {
+        const nb_logprob *row = lp + i * (1 + q.top);
 
         nb_buf_puts(b, ",{");
         for (size_t k = 0; k <= (size_t)g->ask.prompt_logprobs; k++) {
@@ -304,7 +307,7 @@ static void put_choice(nb_buf *b, const nb_gen *g, const nb_choice *c)
         put_ids(b, c->ids.p, c->ids.n);
     }
     if (!g->ask.chat && g->ask.prompt_logprobs >= 0)
-        put_prompt_logprobs(b, g);
+        put_prompt_logprobs(b, g, c->index / g->ask.n);
     nb_buf_putc(b, '}');
 }
 
@@ -316,7 +319,7 @@ static void put_answer(nb_buf *b, const nb_gen *g)
     nb_buf_puts(b, "],\"usage\":");
     put_usage(b, g);
     if (g->ask.chat && g->ask.prompt_logprobs >= 0)
-        put_prompt_logprobs(b, g);
+        put_prompt_logprobs(b, g, 0);
     if (g->ask.return_token_ids) {
         nb_buf_puts(b, ",\"prompt_token_ids\":");
         put_ids(b, g->prompts[0].p, g->prompts[0].n);

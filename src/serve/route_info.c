@@ -162,10 +162,11 @@ void nb_route_props(nb_server *s, nb_http_req *r)
 {
     nb_json *o = nb_json_new_obj(), *d = nb_json_new_obj();
     const nb_sampling *p = &s->m.defaults;
-    const bool ok = nb_json_set(d, "temperature", nb_json_new_real((double)p->temperature)) &&
-                    nb_json_set(d, "top_k", nb_json_new_int(p->top_k)) && nb_json_set(d, "top_p", nb_json_new_real((double)p->top_p)) &&
-                    nb_json_set(d, "min_p", nb_json_new_real((double)p->min_p)) &&
-                    nb_json_set(d, "repetition_penalty", nb_json_new_real((double)p->repetition_penalty));
+    const bool ok = nb_json_set(d, "temperature", nb_json_new_real(nb_json_short(p->temperature))) &&
+                    nb_json_set(d, "top_k", nb_json_new_int(p->top_k)) &&
+                    nb_json_set(d, "top_p", nb_json_new_real(nb_json_short(p->top_p))) &&
+                    nb_json_set(d, "min_p", nb_json_new_real(nb_json_short(p->min_p))) &&
+                    nb_json_set(d, "repetition_penalty", nb_json_new_real(nb_json_short(p->repetition_penalty)));
 
     nb_answer_json(r, o,
                    nb_json_set(o, "model", nb_json_new_str(s->m.names[0])) &&
