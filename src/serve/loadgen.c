@@ -178,8 +178,8 @@ static bool keep_gap(nb_load_answer *a, double gap)
     return true;
 }
 
-/* What one event says. `last`: when the one before came, 0: none yet. */
-static void on_event(nb_load_answer *a, const char *p, size_t n, double began, double *last)
+/* What one event says. `last`: when the one before came, 0: none yet; text: what was said so far, or NULL. */
+static void on_event(nb_load_answer *a, const char *p, size_t n, double began, double *last, nb_buf *text)
 {
     const double now = nb_now();
     nb_json *v = NULL;
@@ -197,6 +197,11 @@ static void on_event(nb_load_answer *a, const char *p, size_t n, double began, d
             a->ttft = now - began;
         *last = now;
         a->latency = now - began;
+        if (text) {
+            const nb_json *c = nb_json_at(nb_json_get(v, "choices"), 0);
+
+            nb_buf_puts(text, nb_json_str(nb_json_get(c, "text"), nb_json_str(nb_json_get(nb_json_get(c, "delta"), "content"), "")));
+        }
     }
     usage = nb_json_get(v, "usage");
     if (!nb_json_is_null(usage)) {
@@ -207,9 +212,9 @@ static void on_event(nb_load_answer *a, const char *p, size_t n, double began, d
     nb_json_free(v);
 }
 
-static void read_events(wire *l, nb_load_answer *a, double began)
+static void read_events(wire *l, nb_load_answer *a, double began, bool keep)
 {
-    nb_buf line = { 0 };
+    nb_buf line = { 0 }, text = { 0 };
     double last = 0;
     bool done = false;
     int c;
@@ -223,10 +228,12 @@ static void read_events(wire *l, nb_load_answer *a, double began)
         if (line.n > 6 && memcmp(line.p, "data: ", 6) == 0) {
             done = strncmp(line.p + 6, "[DONE]", 6) == 0;
             if (!done)
-                on_event(a, line.p + 6, line.n - 6, began, &last);
+                on_event(a, line.p + 6, line.n - 6, began, &last, keep ? &text : NULL);
         }
         line.n = 0;
     }
+    a->text = keep && !text.failed ? nb_strdup(text.p ? text.p : "") : NULL;
+    nb_buf_clear(&text);
     nb_buf_clear(&line);
     if (a->ok && !done) {
         a->ok = false;
@@ -274,7 +281,7 @@ static void ask(const nb_load_opts *o, const nb_load_request *q, nb_load_answer 
     else if (l->status != 200)
         read_refusal(l, a);
     else
-        read_events(l, a, began);
+        read_events(l, a, began, o->keep_text);
     a->status = l->status;
     if (l->fd >= 0)
         close(l->fd);

@@ -26,6 +26,7 @@ typedef struct nb_load_answer {
     double *itl;                 /* [n_itl] gaps */
     size_t n_itl, cap_itl;
     size_t n_input, n_output, n_cached;
+    char *text; /* with keep_text: the answer, to be freed */
     char error[160];
 } nb_load_answer;
 
@@ -37,6 +38,7 @@ typedef struct nb_load_opts {
     unsigned concurrency; /* threads */
     double timeout_s;     /* without a byte from the server */
     double give_up_s;     /* hang up so long after asking, whatever comes; 0: never (tests of clients that leave) */
+    bool keep_text;       /* answers keep what was said */
     const nb_host *log;   /* progress; may be NULL */
 } nb_load_opts;
 
