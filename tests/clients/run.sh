@@ -1,6 +1,7 @@
 #!/bin/sh
 # Real clients, unmodified, against `nibble serve`. usage: run.sh PATH_OF_NIBBLE [MODEL]
 # Packages go into build/clients, pinned here; without network or tools a client is skipped and says so. `make check CLIENTS=1`.
+# VLLM=PROGRAM is a `vllm` to take `vllm bench serve` from: its packages are gigabytes, they are not fetched here.
 set -eu
 cd "$(dirname "$0")/../.."
 nibble=$1
@@ -14,10 +15,10 @@ if [ $# -gt 1 ]; then
 else
     cp -r models/pemberley-4m "$tmp/pemberley"
     model=$tmp/pemberley
-    cat >"$model/chat_template.jinja" <<'EOF'
+    cat >"$model/chat_template.jinja" <<'TEMPLATE'
 {{ bos_token }}{% for m in messages %}{% if m.content is string %}{{ m.content }}{% endif %}
 {% endfor %}
-EOF
+TEMPLATE
 fi
 "$nibble" serve "$model" --port 0 --no-request-log 2>"$tmp/err" &
 pid=$!
@@ -25,12 +26,18 @@ until grep -q 'is ready at' "$tmp/err"; do
     kill -0 $pid 2>/dev/null || { cat "$tmp/err"; exit 1; }
     sleep 0.05
 done
-url=$(sed -n 's/.*is ready at \(http[^ ]*\).*/\1/p' "$tmp/err")/v1
+root=$(sed -n 's/.*is ready at \(http[^ ]*\).*/\1/p' "$tmp/err")
+url=$root/v1
 failed=0
 client() { # NAME command...
     name=$1
     shift
-    if "$@" >"$tmp/$name.log" 2>&1; then
+    rc=0
+    "$@" >"$tmp/$name.log" 2>&1 || rc=$?
+    grep '^skipped' "$tmp/$name.log" || true
+    if [ $rc -eq 77 ]; then
+        return
+    elif [ $rc -eq 0 ]; then
         echo "ok client $name: $(grep -c '^ok ' "$tmp/$name.log") checks"
     else
         failed=1
@@ -38,20 +45,34 @@ client() { # NAME command...
         echo "not ok client $name"
     fi
 }
+if [ $# -gt 1 ]; then
+    echo "skipped: transcripts (they are of models/pemberley-4m)"
+elif ! command -v curl >/dev/null 2>&1; then
+    echo "skipped: transcripts (curl is not installed)"
+else
+    client curl tests/clients/transcripts.sh "$root"
+fi
 python=$work/venv/bin/python
 if [ ! -x "$python" ] && ! python3 -m venv "$work/venv" >"$work/venv.log" 2>&1; then
     echo "skipped: Python clients (python3-venv is not installed)"
-elif ! timeout 600 "$python" -m pip install -q openai==3.57.0 langchain-openai==1.7.4 >"$work/pip.log" 2>&1; then
-    echo "skipped: Python clients (their packages cannot be fetched)"
 else
-    client openai-python "$python" tests/clients/openai_sdk.py "$url"
-    client langchain "$python" tests/clients/langchain_chat.py "$url"
+    client open-webui "$python" tests/clients/webui_replay.py "$url"
+    if ! timeout 600 "$python" -m pip install -q -r tests/clients/requirements.txt >"$work/pip.log" 2>&1; then
+        echo "skipped: Python clients (their packages cannot be fetched)"
+    else
+        client openai-python "$python" tests/clients/openai_sdk.py "$url"
+        client langchain "$python" tests/clients/langchain_chat.py "$url"
+        client litellm "$python" tests/clients/litellm_client.py "$url"
+    fi
 fi
 if ! command -v npm >/dev/null 2>&1; then
     echo "skipped: Node clients (npm is not installed)"
-elif ! (cd "$work" && cp ../../tests/clients/openai_node.mjs . && timeout 300 npm install --silent --no-fund --no-audit openai@6 >npm.log 2>&1); then
+elif ! (cd "$work" && cp ../../tests/clients/*.mjs ../../tests/clients/package.json . && timeout 300 npm install --silent --no-fund --no-audit >npm.log 2>&1); then
     echo "skipped: Node clients (their packages cannot be fetched)"
 else
     client openai-node node "$work/openai_node.mjs" "$url"
+    client ai-sdk node "$work/ai_sdk.mjs" "$url"
 fi
+client vllm-bench tests/clients/vllm_bench.sh "$root" "$model"
+client balancers tests/clients/balancers.sh "$nibble" "$model"
 exit $failed
