@@ -66,8 +66,9 @@ nb_status nb_cli_parse(nb_cli *cli, const nb_cmd *cmd, const nb_opt *opts, size_
 /* Edit distance of two words, 99 when one is longer than 40 bytes. */
 size_t nb_cli_distance(const char *a, size_t na, const char *b, size_t nb);
 
-/* The size of --memory in bytes: "4G" (powers of 1000), "4GiB" (of 1024), "65536". such: sizes for the message. NB_EARG for others. */
-nb_status nb_cli_size(const char *text, const char *such, uint64_t *out, nb_err *err);
+/* A size in bytes: "4G" and "4GB" (powers of 1000), "4GiB" (of 1024), "65536". option and such (sizes) are for the message. NB_EARG for
+ * others. */
+nb_status nb_cli_size(const char *option, const char *text, const char *such, uint64_t *out, nb_err *err);
 
 /* The cap of --cpu as feature bits: nb_cpu_features() masked. NB_EARG when the machine lacks it or the name is unknown. */
 nb_status nb_cli_cpu(const nb_cli *cli, const nb_kern **kern, nb_err *err);

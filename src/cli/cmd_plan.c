@@ -79,7 +79,7 @@ static nb_status find_device(nb_cli *cli, const plan_args *a, nb_cap_opts *o, nb
         snprintf(g->name, sizeof g->name, "%s", a->memory ? "memory given" : "this machine");
         o->memory = nb_mem_total();
         if (a->memory)
-            rc = nb_cli_size(a->memory, "24G or 16GiB", &o->memory, err);
+            rc = nb_cli_size("--memory", a->memory, "24G or 16GiB", &o->memory, err);
     }
     if (a->bandwidth > 0)
         o->bandwidth = a->bandwidth * 1e9;
@@ -159,7 +159,7 @@ static void words(answer *w)
         snprintf(w->flags, sizeof w->flags, "vllm serve MODEL --max-model-len %llu --max-num-seqs %llu --gpu-memory-utilization %.2f",
                  (unsigned long long)length, (unsigned long long)(seqs ? seqs : 1), w->o->share);
     else
-        snprintf(w->flags, sizeof w->flags, "nibble serve MODEL --max-model-len %llu --max-seqs %llu --kv-cache %lluM%s%s",
+        snprintf(w->flags, sizeof w->flags, "nibble serve MODEL --max-model-len %llu --max-seqs %llu --kv-cache %lluMiB%s%s",
                  (unsigned long long)length, (unsigned long long)(seqs ? seqs : 1), (unsigned long long)cache_mb(p, seqs),
                  w->o->kv == NB_CAP_KV_8    ? " --kv q8"
                  : w->o->kv == NB_CAP_KV_32 ? " --kv f32"

@@ -179,7 +179,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
     if (rc == NB_OK && cli->json && !(v.rows = nb_json_new_arr()))
         rc = nb_enomem(err, "the result");
     if (rc == NB_OK && memory)
-        rc = nb_cli_size(memory, "4G or 800M", &o.memory, err);
+        rc = nb_cli_size("--memory", memory, "4G or 800M", &o.memory, err);
     if (rc == NB_OK && log)
         rc = nb_qview_open_log(&v, log, err);
     if (rc == NB_OK && report && o.plan_only)

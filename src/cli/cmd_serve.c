@@ -15,7 +15,6 @@
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "job/answer.h"
-#include "job/inspect.h"
 #include "job/load.h"
 #include "serve/server.h"
 
@@ -42,7 +41,6 @@ typedef struct serve {
     nb_engine *engine;
     nb_server *server;
     nb_answer_defaults model;
-    nb_inspect facts;
     nb_json *info;
     uint8_t fingerprint[32];
     char identity[512], name[256], isa[64];
@@ -51,23 +49,6 @@ typedef struct serve {
 } serve;
 
 /* ---- options ---- */
-
-/* "4G", "512M", "65536": bytes. */
-static bool parse_bytes(const char *s, uint64_t *out)
-{
-    char *end;
-    const double x = strtod(s, &end);
-    const char *units = "KMGT";
-    const char *u = *end ? strchr(units, *end & ~32) : NULL;
-    double scale = 1;
-
-    if (end == s || !(x > 0) || (*end && !u) || (*end && end[1] && strcasecmp(end + 1, "b") != 0 && strcasecmp(end + 1, "ib") != 0))
-        return false;
-    for (const char *p = units; u && p <= u; p++)
-        scale *= 1024;
-    *out = (uint64_t)(x * scale);
-    return x * scale < 1e18;
-}
 
 static nb_status add_keys(serve *s, nb_err *err)
 {
@@ -236,11 +217,13 @@ static nb_status pool_pages(const serve *s, nb_engine_opts *e, nb_err *err)
     const uint64_t available = nb_mem_free();
     uint64_t budget = available / 5 * 3;
 
-    if (s->o.kv_cache && !parse_bytes(s->o.kv_cache, &budget))
-        return nb_fail(err, NB_EARG, "arg.value", "", "--kv-cache is a size such as 2G or 512M");
+    char need[32], have[32];
+
+    if (s->o.kv_cache && nb_cli_size("--kv-cache", s->o.kv_cache, "2G or 512MiB", &budget, err) != NB_OK)
+        return err->code;
     if (s->o.kv_cache && budget > available)
-        return nb_fail(err, NB_ENOMEM, "mem.budget", "MM-01",
-                       "--kv-cache asks for %" PRIu64 " MB, %" PRIu64 " MB of memory are free; give less", budget >> 20, available >> 20);
+        return nb_fail(err, NB_ENOMEM, "mem.budget", "MM-01", "--kv-cache asks for %s, %s of memory are free; give less",
+                       nb_human_bytes(need, sizeof need, budget), nb_human_bytes(have, sizeof have, available));
     e->n_pages = 1 + e->max_seqs * ((e->context + NB_PAGE - 1) / NB_PAGE);
     if (s->o.kv_cache || nb_engine_cache_bytes(s->l.model, e) > budget)
         e->n_pages = nb_engine_pages_in(s->l.model, e, budget);
@@ -301,7 +284,7 @@ static nb_status open_files(serve *s, const char *path, nb_err *err)
     return rc == NB_OK ? fingerprint(s, err) : rc;
 }
 
-static nb_status load_model(serve *s, const char *path, nb_err *err)
+static nb_status load_model(serve *s, nb_err *err)
 {
     const nb_kern *kern;
     nb_model_opts mo = { .host = &s->cli->host };
@@ -313,8 +296,6 @@ static nb_status load_model(serve *s, const char *path, nb_err *err)
     mo.pool = s->pool;
     if (rc == NB_OK)
         rc = nb_load_model(&s->l, &mo, err);
-    if (rc == NB_OK)
-        rc = nb_inspect_path(path, 0, &s->facts, err);
     if (rc == NB_OK)
         rc = nb_answer_defaults_read(s->l.dir, nb_model_config(s->l.model), &s->model, err);
     if (rc == NB_OK && s->model.ignored[0])
@@ -350,10 +331,12 @@ static void model_name(serve *s, const char *path)
 
 static nb_json *card_info(const serve *s)
 {
+    const nb_scan *q = &s->l.scan;
     nb_json *o = nb_json_new_obj();
 
-    if (nb_json_set(o, "format", nb_json_new_str(s->facts.layout[0] ? s->facts.layout : "dense")) &&
-        nb_json_set(o, "bits", nb_json_new_int(s->facts.bits)) && nb_json_set(o, "group_size", nb_json_new_int(s->facts.group_size)) &&
+    if (nb_json_set(o, "format", nb_json_new_str(q->format ? q->format->name : "dense")) &&
+        nb_json_set(o, "bits", nb_json_new_int(q->format ? q->spec.bits : 16)) &&
+        nb_json_set(o, "group_size", nb_json_new_int(q->format ? q->spec.group_size : 0)) &&
         nb_json_set(o, "kernel", nb_json_new_str(s->isa)))
         return o;
     nb_json_free(o);
@@ -533,7 +516,7 @@ static nb_status serve_path(serve *s, const char *path, nb_err *err)
     if (rc == NB_OK)
         rc = open_server(s, err);
     if (rc == NB_OK)
-        rc = load_model(s, path, err);
+        rc = load_model(s, err);
     if (rc == NB_OK) {
         nb_engine_stats st;
         const size_t context = nb_engine_context(s->engine);
@@ -610,7 +593,7 @@ static nb_status run_serve(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--max-batched-tokens", NB_OPT_INT, &s.o.max_batched, 64, 65536, "N", "tokens of one step (default 512)" },
         { "--step-ms", NB_OPT_NUM, &s.o.step_ms, 0, 1e6, "MS", "aim for a step while answers stream (default 200)" },
         { "--kv-cache", NB_OPT_STR, &s.o.kv_cache, 0, 0, "SIZE",
-          "memory of the KV pool, such as 2G (default: what max-seqs needs, at most 60 % of free memory)" },
+          "memory of the KV pool, such as 2G or 2GiB (default: what max-seqs needs, at most 60 % of free memory)" },
         { "--kv", NB_OPT_STR, &s.o.kv, 0, 0, "f16|q8|f32", "how keys and values are kept (default f16)" },
         { "--act", NB_OPT_STR, &s.o.act, 0, 0, NB_CLI_ACT, NB_CLI_ACT_HELP },
         { "--no-prefix-cache", NB_OPT_FLAG, &s.o.no_cache, 0, 0, NULL, "compute every prompt anew" },

@@ -259,7 +259,7 @@ nb_status nb_cli_act(const char *name, bool exact_fp32, bool *a8, nb_err *err)
     return NB_OK;
 }
 
-nb_status nb_cli_size(const char *text, const char *such, uint64_t *out, nb_err *err)
+nb_status nb_cli_size(const char *option, const char *text, const char *such, uint64_t *out, nb_err *err)
 {
     static const char units[] = "KMGT";
     char esc[NB_ESC_CAP], *end;
@@ -274,7 +274,7 @@ nb_status nb_cli_size(const char *text, const char *such, uint64_t *out, nb_err 
     }
     end += *end == 'B';
     if (end == text || *end || !(bytes > 0) || !(bytes < 1e18)) /* also not a number */
-        return nb_fail(err, NB_EARG, "arg.value", "", "--memory takes a size such as %s, not \"%s\"", such,
+        return nb_fail(err, NB_EARG, "arg.value", "", "%s takes a size such as %s, not \"%s\"", option, such,
                        nb_esc(esc, sizeof esc, text, strlen(text)));
     *out = (uint64_t)bytes;
     return NB_OK;

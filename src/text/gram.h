@@ -7,7 +7,7 @@
  *   gram_run.c    configurations (instruction, stack) -> states, transitions
  *   gram_mask.c   grammar.h's calls on sequences: walks over the vocabulary
  *   gram_vocab.c  tokens as bytes, the trie
- *   gram_cache.c  compiled grammars kept; gram_request.c: what a request asks for
+ *   gram_cache.c  compiled grammars kept
  *   gram_tools.c  tool calls in the forms that reply_calls.c reads
  */
 #ifndef NB_TEXT_GRAM_H

@@ -1,4 +1,4 @@
-/* test_tool_grammar.c - what a request asks for as a constraint; tool calls as grammars, read back by the parser of their format. */
+/* test_tool_grammar.c - tool calls as grammars, read back by the parser of their format. */
 #include "vectors.h"
 
 #include <stdbool.h>
@@ -24,71 +24,6 @@ static bool takes(nb_grammar *g, const char *text)
     yes = nb_gstate_bytes(s, text, strlen(text), NULL) == NB_OK && nb_gstate_may_end(s);
     nb_gstate_close(s);
     return yes;
-}
-
-/* ---- requests ---- */
-
-static const struct {
-    const char *label, *request, *yes, *no; /* yes NULL: no constraint, or an error of this class at this field */
-    const char *cls, *field;
-} requests[] = {
-    { "none", "{\"messages\":[]}", NULL, NULL, NULL, NULL },
-    { "null", "{\"response_format\":null,\"structured_outputs\":null}", NULL, NULL, NULL, NULL },
-    { "text", "{\"response_format\":{\"type\":\"text\"}}", NULL, NULL, NULL, NULL },
-    { "json_object", "{\"response_format\":{\"type\":\"json_object\"}}", "{\"a\":1}", "[]", NULL, NULL },
-    { "json_schema",
-      "{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":false,\"schema\":{\"const\":5}}}}", "5",
-      "6", NULL, NULL },
-    { "json", "{\"structured_outputs\":{\"json\":{\"const\":5},\"regex\":null}}", "5", "6", NULL, NULL },
-    { "json as text", "{\"structured_outputs\":{\"json\":\"{\\\"const\\\":5}\"}}", "5", "6", NULL, NULL },
-    { "json_object, by vLLM's name", "{\"structured_outputs\":{\"json_object\":true}}", "{}", "1", NULL, NULL },
-    { "json_object false", "{\"structured_outputs\":{\"json_object\":false}}", NULL, NULL, NULL, NULL },
-    { "regex", "{\"structured_outputs\":{\"regex\":\"[ab]+\"}}", "abba", "c", NULL, NULL },
-    { "choice", "{\"structured_outputs\":{\"choice\":[\"x\",\"y\"]}}", "y", "z", NULL, NULL },
-    { "grammar", "{\"structured_outputs\":{\"grammar\":\"root ::= \\\"q\\\"\"}}", "q", "r", NULL, NULL },
-    { "text beside another one", "{\"response_format\":{\"type\":\"text\"},\"structured_outputs\":{\"regex\":\"a\"}}", "a", "b", NULL,
-      NULL },
-    { "SO-02 two kinds", "{\"structured_outputs\":{\"regex\":\"a\",\"choice\":[\"a\"]}}", NULL, NULL, "grammar.unsupported",
-      "structured_outputs" },
-    { "SO-02 both fields", "{\"response_format\":{\"type\":\"json_object\"},\"structured_outputs\":{\"regex\":\"a\"}}", NULL, NULL,
-      "grammar.unsupported", "structured_outputs" },
-    { "SO-02 unknown kind", "{\"response_format\":{\"type\":\"yaml\"}}", NULL, NULL, "grammar.unsupported", "response_format.type" },
-    { "SO-01 response_format: 5", "{\"response_format\":5}", NULL, NULL, "grammar.invalid", "response_format" },
-    { "SO-01 type: 5", "{\"response_format\":{\"type\":5}}", NULL, NULL, "grammar.invalid", "response_format" },
-    { "SO-01 no schema", "{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{}}}", NULL, NULL, "grammar.invalid",
-      "response_format.json_schema" },
-    { "SO-01 structured_outputs: []", "{\"structured_outputs\":[]}", NULL, NULL, "grammar.invalid", "structured_outputs" },
-    { "SO-01 regex: 5", "{\"structured_outputs\":{\"regex\":5}}", NULL, NULL, "grammar.invalid", "structured_outputs.regex" },
-    { "SO-01 a text that is no JSON", "{\"structured_outputs\":{\"json\":\"{\"}}", NULL, NULL, "grammar.invalid",
-      "structured_outputs.json" },
-    { "SO-07 in a request", "{\"structured_outputs\":{\"regex\":\"(\"}}", NULL, NULL, "grammar.invalid", "structured_outputs.regex" },
-};
-
-static void test_requests(void **state)
-{
-    nb_gcache *c = NULL;
-    int bad = 0;
-
-    (void)state;
-    assert_int_equal(nb_gcache_open(NULL, NULL, 0, &c, NULL), NB_OK);
-    for (size_t i = 0; i < NB_LEN(requests); i++) {
-        nb_json *r = parse(requests[i].request);
-        nb_grammar *g = NULL;
-        nb_err err = { 0 };
-        const nb_status rc = nb_gcache_request(c, r, &g, &err);
-        const bool good = requests[i].cls
-                              ? rc != NB_OK && !g && strcmp(err.cls, requests[i].cls) == 0 && strcmp(err.subject, requests[i].field) == 0
-                          : requests[i].yes ? rc == NB_OK && g && takes(g, requests[i].yes) && !takes(g, requests[i].no)
-                                            : rc == NB_OK && !g;
-        if (!good) {
-            print_message("not ok %s: %d %s %s: %s\n", requests[i].label, rc, err.cls, err.subject, err.what);
-            bad++;
-        }
-        nb_grammar_unref(g);
-        nb_json_free(r);
-    }
-    nb_gcache_close(c);
-    assert_int_equal(bad, 0);
 }
 
 /* ---- tool calls ---- */
@@ -328,7 +263,7 @@ static void test_special_marker(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_requests), cmocka_unit_test(test_calls), cmocka_unit_test(test_refused),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_calls), cmocka_unit_test(test_refused),
                                         cmocka_unit_test(test_special_marker) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
