@@ -414,7 +414,12 @@ size_t nb_engine_free_pages(const nb_engine *e)
 
 uint64_t nb_engine_kv_bytes(const nb_engine *e)
 {
-    return nb_exec_bytes(e->exec);
+    return e->cache_bytes ? e->cache_bytes : nb_exec_bytes(e->exec);
+}
+
+uint64_t nb_engine_work_bytes(const nb_engine *e)
+{
+    return nb_exec_bytes(e->exec) - nb_engine_kv_bytes(e) + (uint64_t)e->o.max_seqs * e->vocab * sizeof *e->logits;
 }
 
 double nb_engine_drain_s(const nb_engine *e)

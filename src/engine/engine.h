@@ -180,7 +180,9 @@ void nb_engine_namespace(const nb_engine *e, nb_cache_scope scope, const void *k
 /* ---- what the engine tells about itself ---- */
 
 size_t nb_engine_context(const nb_engine *e); /* longest prompt + answer of this engine */
+/* Bytes of keys, values and states; of activations and logits of a step. The pools are reserved, and used as far as they are needed. */
 uint64_t nb_engine_kv_bytes(const nb_engine *e);
+uint64_t nb_engine_work_bytes(const nb_engine *e);
 size_t nb_engine_free_pages(const nb_engine *e); /* pages nobody holds, cached ones included */
 /* Seconds until what waits now will have been admitted, by the measured rates; 0 when nothing waits. */
 double nb_engine_drain_s(const nb_engine *e);

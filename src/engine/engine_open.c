@@ -186,7 +186,11 @@ nb_status nb_engine_open(nb_model *m, const nb_engine_opts *opts, nb_engine **ou
     o.window = o.n_near ? nb_exec_window(c) : 0;
     o.config = c;
     rc = nb_exec_cpu_open(m, &xo, &x, err);
-    return rc == NB_OK ? nb_engine_open_exec(x, c->vocab, &o, out, err) : rc;
+    if (rc == NB_OK)
+        rc = nb_engine_open_exec(x, c->vocab, &o, out, err);
+    if (rc == NB_OK)
+        (*out)->cache_bytes = nb_engine_cache_bytes(m, &o) + o.max_seqs * nb_exec_state_bytes((*out)->exec);
+    return rc;
 }
 
 void nb_engine_close(nb_engine *e)

@@ -116,6 +116,7 @@ struct nb_engine {
     size_t n_members;
     float *logits; /* [max_seqs + PROMPT_ROWS][vocab] */
     size_t logits_bytes;
+    uint64_t cache_bytes; /* of keys, values and states; 0: not known */
     draw_task *tasks; /* [max_seqs + PROMPT_ROWS] */
     uint32_t *masks;  /* [max_seqs][words] */
     nb_logprob *lps;  /* [max_seqs][1 + NB_MAX_TOP] */

@@ -44,11 +44,11 @@ uint64_t nb_cap_seq_bytes(const nb_cap_model *m, const nb_cap_opts *o, size_t to
                           part(m, o, (double)m->state_bytes));
 }
 
-uint64_t nb_cap_workspace(const nb_cap_model *m, size_t t, size_t rows)
+uint64_t nb_cap_workspace(const nb_cap_model *m, bool own, size_t t, size_t rows)
 {
     const uint64_t width = 3 * m->d_model + 2 * m->d_ff + (m->heads + 2 * m->kv_heads) * m->head_dim;
 
-    return 4 * (uint64_t)t * width + 4 * (uint64_t)rows * m->vocab;
+    return (own && m->step_bytes ? m->step_bytes : 4 * width) * (uint64_t)t + 4 * (uint64_t)rows * m->vocab;
 }
 
 static nb_status check(const nb_cap_model *m, const nb_cap_opts *o, nb_err *err)
@@ -120,7 +120,7 @@ nb_status nb_cap_plan_run(const nb_cap_model *m, const nb_cap_opts *o, nb_cap_pl
     out->tokens_max = prompt + output > out->tokens_mean ? prompt + output : out->tokens_mean;
     out->budget = (uint64_t)((double)o->memory * o->share);
     out->weights = (weights + o->tp - 1) / o->tp;
-    out->workspace = nb_cap_workspace(m, o->chunk, max_seqs) / o->tp;
+    out->workspace = nb_cap_workspace(m, !o->gpu, o->chunk, max_seqs) / o->tp;
     out->reserve = o->reserve;
     const uint64_t used = out->weights + out->workspace + out->reserve;
     out->kv_pool = out->budget > used ? out->budget - used : 0;

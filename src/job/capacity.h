@@ -21,6 +21,7 @@ typedef struct nb_cap_model {
     uint64_t params, active_params;                                          /* of a step of one token            */
     uint64_t file_bytes;                                                     /* tensors as stored: what stays on a GPU */
     uint64_t packed_bytes;                                                   /* as nibble packs them                   */
+    uint64_t step_bytes;                                                     /* nibble's activations a token of a step; 0: not known */
     uint64_t table_bytes;  /* embedding that is not the head too: one row a token is read; as stored */
     uint64_t expert_bytes; /* part of file_bytes in routed experts */
     size_t n_experts, n_active;
@@ -69,8 +70,8 @@ typedef struct nb_cap_plan {
 double nb_cap_linear_bytes(double n, double k, unsigned bits, double group, bool sym);
 /* Cache bytes of a device for one sequence of `tokens`. */
 uint64_t nb_cap_seq_bytes(const nb_cap_model *m, const nb_cap_opts *o, size_t tokens);
-/* Bytes of activations of a step of t tokens and logits of `rows` (12.4). */
-uint64_t nb_cap_workspace(const nb_cap_model *m, size_t t, size_t rows);
+/* Bytes of activations of a step of t tokens and logits of `rows` (12.4); own: in nibble. */
+uint64_t nb_cap_workspace(const nb_cap_model *m, bool own, size_t t, size_t rows);
 /* NB_EARG "plan.tp" when heads do not divide, "plan.lengths" when prompt and output are longer than the context. */
 nb_status nb_cap_plan_run(const nb_cap_model *m, const nb_cap_opts *o, nb_cap_plan *out, nb_err *err);
 

@@ -139,6 +139,7 @@ static nb_status with_weights(nb_cap_model *m, nb_hfdir *dir, const nb_config *c
         cache(m, c, &plan);
         count_store(m, c, &plan, s, &scan);
         m->packed_bytes = fit.weights;
+        m->step_bytes = fit.scratch / 512;
         split_own(m, c, &plan, fit.kv / NB_PAGE / 2);
     }
     nb_plan_clear(&plan);

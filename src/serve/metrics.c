@@ -314,6 +314,8 @@ void nb_metrics_write(nb_metrics *m, const nb_engine_stats *s, nb_buf *out)
     nb_buf_printf(out, "%" PRIu64 "\n", m->info.weights_bytes);
     open_series(out, m, "nibble:weights_bytes", "kind=\"kv_pool\"");
     nb_buf_printf(out, "%" PRIu64 "\n", m->info.kv_bytes);
+    open_series(out, m, "nibble:weights_bytes", "kind=\"workspace\"");
+    nb_buf_printf(out, "%" PRIu64 "\n", m->info.work_bytes);
     head(out, "nibble:kernel_info", "gauge", "Kernels in use.");
     snprintf(labels, sizeof labels, "family=\"%s\",isa=\"%s\"", m->info.kernel ? m->info.kernel : "", m->info.isa ? m->info.isa : "");
     open_series(out, m, "nibble:kernel_info", labels);

@@ -39,7 +39,7 @@ typedef enum nb_histogram {
 typedef struct nb_metrics_info {
     const char *model, *isa, *kernel, *kv_dtype;
     size_t context, page;
-    uint64_t weights_bytes, kv_bytes;
+    uint64_t weights_bytes, kv_bytes, work_bytes;
     int prefix_cache;
 } nb_metrics_info;
 

@@ -386,6 +386,7 @@ nb_status nb_server_ready(nb_server *s, const nb_server_model *m, nb_err *err)
                                    .page = NB_PAGE,
                                    .weights_bytes = m->weights_bytes,
                                    .kv_bytes = nb_engine_kv_bytes(m->engine),
+                                   .work_bytes = nb_engine_work_bytes(m->engine),
                                    .prefix_cache = m->prefix_cache };
     nb_status rc;
 

@@ -92,8 +92,8 @@ static void cache_and_workspace(void **state)
         if (got != rows[i].want)
             fail_msg("%s: %llu, want %llu", rows[i].label, (unsigned long long)got, (unsigned long long)rows[i].want);
     }
-    assert_true(fabs((double)nb_cap_workspace(&llama8, 512, 0) / 96e6 - 1) < 0.01);
-    assert_true(fabs((double)nb_cap_workspace(&llama8, 0, 64) / 33e6 - 1) < 0.01);
+    assert_true(fabs((double)nb_cap_workspace(&llama8, false, 512, 0) / 96e6 - 1) < 0.01);
+    assert_true(fabs((double)nb_cap_workspace(&llama8, false, 0, 64) / 33e6 - 1) < 0.01);
 }
 
 static void answers(void **state)
