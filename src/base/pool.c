@@ -4,8 +4,6 @@
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,6 +13,7 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 #define SPIN_NS     30000
 #define MAX_THREADS 1024
@@ -207,25 +206,6 @@ void nb_parallel_static(nb_pool *p, size_t n, nb_range_fn *fn, void *ctx)
         run(p, n, 0, fn, ctx);
 }
 
-/* Workers leave the process's signals to the caller's threads; faults of their own they must take. */
-static int start_worker(worker *w)
-{
-    sigset_t all, old;
-    int rc;
-
-    sigfillset(&all);
-    sigdelset(&all, SIGBUS);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGFPE);
-    sigdelset(&all, SIGILL);
-    sigdelset(&all, SIGABRT);
-    sigdelset(&all, SIGTRAP);
-    pthread_sigmask(SIG_BLOCK, &all, &old);
-    rc = pthread_create(&w->handle, NULL, worker_main, w);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return rc;
-}
-
 nb_status nb_pool_open(nb_pool **out, int n_threads, nb_err *err)
 {
     nb_pool *p = nb_alloc_aligned(64, sizeof *p);
@@ -246,7 +226,7 @@ nb_status nb_pool_open(nb_pool **out, int n_threads, nb_err *err)
     for (int i = 1; i < n_threads; i++) {
         worker *w = &p->workers[i - 1];
         *w = (worker){ .pool = p, .index = i };
-        if (start_worker(w) != 0) {
+        if (nb_thread_start(&w->handle, worker_main, w) != 0) {
             nb_pool_close(p);
             return nb_fail(err, NB_ENOMEM, "mem.threads", "", "the system refused thread %d of %d; use fewer threads", i + 1, n_threads);
         }

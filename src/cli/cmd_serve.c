@@ -1,5 +1,8 @@
 /* cmd_serve.c - `nibble serve MODEL`: listen, load, serve, drain. Options become the structs of serve/server.h. */
 #include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -482,8 +485,21 @@ static void notify(const char *text)
     }
 }
 
+/* Past every lock and buffer, as the thread that hangs may hold them: what is known, then the end. */
+static void end_now(serve *s, int code, const char *why)
+{
+    struct pollfd out = { .fd = 2, .events = POLLOUT };
+    nb_buf b = { 0 };
+
+    nb_buf_printf(&b, "nibble: error: serve.stalled: %s (OV-10)\n", why);
+    nb_server_dump(s->server, &b);
+    if (!b.failed && poll(&out, 1, 0) > 0 && out.revents & POLLOUT)
+        (void)!write(2, b.p, b.n < PIPE_BUF ? b.n : PIPE_BUF); /* so much goes into a pipe at once */
+    _exit(code);
+}
+
 /* Until a signal, or until the watchdog finds the engine dead. */
-static nb_status wait_for_end(serve *s, nb_err *err)
+static nb_status wait_for_end(serve *s)
 {
     const struct timespec nap = { 0, 50000000 };
     double fed = 0;
@@ -497,7 +513,7 @@ static nb_status wait_for_end(serve *s, nb_err *err)
             fed = nb_now();
         }
         if (s->o.watchdog && age > 4 * s->o.stall_s)
-            return nb_fail(err, NB_EINTERNAL, "serve.stalled", "OV-10", "the engine has shown no life for %.0f s", age);
+            end_now(s, NB_EINTERNAL, "the engine shows no life; a supervisor may start the server again");
     }
     return NB_OK;
 }
@@ -527,7 +543,7 @@ static nb_status serve_path(serve *s, const char *path, nb_err *err)
         if (rc == NB_OK) {
             announce(s, context, st.pages * NB_PAGE);
             notify("READY=1");
-            rc = wait_for_end(s, err);
+            rc = wait_for_end(s);
         }
     }
     if (rc != NB_OK)
@@ -535,6 +551,8 @@ static nb_status serve_path(serve *s, const char *path, nb_err *err)
     notify("STOPPING=1");
     nb_cli_note(s->cli, "draining; a second signal ends at once");
     cut = nb_server_drain(s->server, s->o.drain_s, NULL, NULL);
+    if (cut && nb_server_stalled(s->server) > s->o.stall_s)
+        end_now(s, 128 + SIGTERM, "the engine shows no life; what it ran is lost");
     return cut ? nb_fail(err, NB_ECANCELED, "canceled", "", "%zu requests were cut", cut) : NB_OK;
 }
 

@@ -14,22 +14,29 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "serve/errors.h"
+#include "serve/relay.h"
 
-enum { PEEK = 80 << 10, TICK_MS = 100, LINGER_S = 2, RCVBUF = 256 << 10 };
+enum { PEEK = 80 << 10, TICK_MS = 100, LINGER_S = 2, STALL_S = 30, RCVBUF = 256 << 10 };
 
 /* A connection the gate still holds. */
 typedef struct visitor {
     struct visitor *next, **prev;
     int fd;
-    bool leaving;    /* answered: only drained until the other side closes */
-    bool counted;    /* among the connections                              */
-    double deadline; /* of the head, or of the draining                    */
+    bool leaving;         /* answered: only drained until the other side closes */
+    bool counted;         /* among the connections                              */
+    bool dead;            /* dismissed: freed when no event can name it any more */
+    nb_relay *relay;      /* between this client and the HTTP library, or NULL */
+    struct visitor *twin; /* of a relay's two sides the other one */
+    bool far;             /* the side of the library */
+    double deadline;      /* of the head, or of the draining                    */
     struct sockaddr_storage addr;
     socklen_t len;
 } visitor;
@@ -47,7 +54,7 @@ struct nb_gate {
     pthread_t thread;
     bool running, stop, deaf; /* deaf: the listener is out of the epoll until the next tick */
     pthread_mutex_t lock;     /* what follows, and the list's links */
-    visitor *visitors;
+    visitor *visitors, *dead; /* dead: the gate thread's */
     unsigned n_conns;
     address *addresses;
     size_t n_addresses, cap_addresses;
@@ -182,7 +189,20 @@ static void dismiss(nb_gate *g, visitor *v, bool keep)
         count_out(g, &v->addr);
     if (!keep)
         close(v->fd);
-    nb_free(v);
+    v->dead = true;
+    v->next = g->dead;
+    g->dead = v;
+}
+
+static void bury(nb_gate *g)
+{
+    visitor *next;
+
+    for (visitor *v = g->dead; v; v = next) {
+        next = v->next;
+        nb_free(v);
+    }
+    g->dead = NULL;
 }
 
 static void send_refusal(int fd, const nb_head_fault *fault, const char *extra)
@@ -228,6 +248,83 @@ static bool drain(nb_gate *g, const visitor *v)
     return true; /* megabytes nobody asked for */
 }
 
+/* A good head: the connection is the library's from here on. */
+static void hand_over(nb_gate *g, visitor *v)
+{
+    const int fd = v->fd;
+    const struct sockaddr_storage addr = v->addr;
+
+    dismiss(g, v, true);
+    if (!g->o.pass(g->o.user, fd, (const struct sockaddr *)&addr, v->len, false)) {
+        close(fd);
+        count_out(g, &addr);
+    }
+}
+
+/* ---- relays ---- */
+
+/* Take the relay down; its client is left to be drained. */
+static visitor *part(nb_gate *g, visitor *v)
+{
+    visitor *client = v->far ? v->twin : v, *far = client->twin;
+
+    nb_relay_close(client->relay);
+    client->relay = far->relay = NULL;
+    client->twin = NULL;
+    dismiss(g, far, false);
+    return client;
+}
+
+static void carry(nb_gate *g, visitor *v, unsigned events)
+{
+    nb_head_fault fault;
+    const nb_relay_state is = nb_relay_pump(v->relay, !v->far && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR), &fault);
+    visitor *client;
+
+    if (is == NB_RELAY_GOES)
+        return;
+    client = part(g, v);
+    if (is == NB_RELAY_BAD) {
+        refuse(client, &fault);
+    } else {
+        shutdown(client->fd, SHUT_WR);
+        client->leaving = true;
+        client->deadline = nb_now() + LINGER_S;
+    }
+    if (drain(g, client))
+        dismiss(g, client, false);
+}
+
+/* The request of v, with a head of `head` bytes, has a body in chunks. */
+static void start_relay(nb_gate *g, visitor *v, size_t head)
+{
+    static const nb_head_fault full = { 503, "overloaded", "The server has no connection left; try again in a moment." };
+    struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = v };
+    int library = -1, mine = -1;
+    nb_relay *r = nb_relay_open(v->fd, head, &g->o.limits, &library, &mine);
+    visitor *far = r ? admit(g, mine, false, 1e9) : NULL; /* on failure it has closed `mine` */
+
+    if (!far) {
+        nb_relay_close(r);
+        if (library >= 0)
+            close(library);
+        refuse(v, &full);
+        return;
+    }
+    v->relay = far->relay = r;
+    v->twin = far;
+    far->twin = v;
+    far->far = true;
+    v->deadline = far->deadline;
+    epoll_ctl(g->epoll, EPOLL_CTL_MOD, v->fd, &ev);
+    ev.data.ptr = far;
+    epoll_ctl(g->epoll, EPOLL_CTL_MOD, mine, &ev);
+    if (!g->o.pass(g->o.user, library, (const struct sockaddr *)&v->addr, v->len, true)) {
+        close(library); /* the pump sees it */
+    }
+    carry(g, v, 0);
+}
+
 static void look(nb_gate *g, visitor *v)
 {
     nb_head_fault fault;
@@ -254,20 +351,13 @@ static void look(nb_gate *g, visitor *v)
         if (drain(g, v))
             dismiss(g, v, false);
         break;
-    case NB_HEAD_DONE: {
-        const int fd = v->fd;
-        const struct sockaddr_storage addr = v->addr;
-        const socklen_t len = v->len;
-
-        dismiss(g, v, true);
-        if (!g->o.pass(g->o.user, fd, (const struct sockaddr *)&addr, len)) {
-            close(fd);
-            count_out(g, &addr);
-        }
-    }
+    case NB_HEAD_DONE:
+        if (nb_head_is_chunked(g->peek, end))
+            start_relay(g, v, end);
+        else
+            hand_over(g, v);
     }
 }
-
 static void listen_again(nb_gate *g, bool on)
 {
     struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &g->listener };
@@ -310,6 +400,8 @@ static void accept_some(nb_gate *g)
                 listen_again(g, false);
             return;
         }
+        if (addr.ss_family == AF_UNIX) /* a name that the other side has chosen means nothing */
+            memset((char *)&addr + sizeof addr.ss_family, 0, sizeof addr - sizeof addr.ss_family);
         if (addr.ss_family == AF_INET || addr.ss_family == AF_INET6)
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         if (!count_in(g, &addr)) {
@@ -341,6 +433,10 @@ static void tick(nb_gate *g)
     pthread_mutex_unlock(&g->lock);
     for (; v; v = next) {
         next = v->next;
+        if (v->relay && !v->far && nb_relay_stalled(v->relay) > STALL_S) {
+            dismiss(g, part(g, v), false);
+            break; /* the other side is out of the list too; the rest has time */
+        }
         if (now < v->deadline)
             continue;
         if (!v->leaving)
@@ -350,6 +446,16 @@ static void tick(nb_gate *g)
     }
     if (g->o.tick)
         g->o.tick(g->o.user);
+}
+
+static void attend(nb_gate *g, visitor *v, unsigned events)
+{
+    if (v->dead)
+        return;
+    if (v->relay)
+        carry(g, v, events);
+    else
+        look(g, v);
 }
 
 static void *run(void *arg)
@@ -366,8 +472,9 @@ static void *run(void *arg)
             if (ev[i].data.ptr == &g->listener)
                 accept_some(g);
             else if (ev[i].data.ptr != &g->wake)
-                look(g, ev[i].data.ptr);
+                attend(g, ev[i].data.ptr, ev[i].events);
         }
+        bury(g);
         if (nb_now() >= next) {
             tick(g);
             next = nb_now() + TICK_MS / 1e3;
@@ -388,6 +495,21 @@ static nb_status cannot(const nb_gate_opts *o, nb_err *err)
                    strerror(errno));
 }
 
+/* The socket that a killed server left behind: nobody listens any more, so it goes (MM-08). Anything else stays. */
+static void sweep_socket(const struct sockaddr_un *a)
+{
+    struct stat st;
+    int fd;
+
+    if (lstat(a->sun_path, &st) != 0 || !S_ISSOCK(st.st_mode))
+        return;
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)a, sizeof *a) != 0 && errno == ECONNREFUSED)
+        unlink(a->sun_path);
+    if (fd >= 0)
+        close(fd);
+}
+
 static nb_status bind_unix(nb_gate *g, const char *path, nb_err *err)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -396,6 +518,7 @@ static nb_status bind_unix(nb_gate *g, const char *path, nb_err *err)
         return nb_fail(err, NB_EARG, "net.address", "", "the path of the socket has %zu bytes, at most %zu fit", strlen(path),
                        sizeof a.sun_path - 1);
     memcpy(a.sun_path, path, strlen(path) + 1);
+    sweep_socket(&a);
     g->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (g->listener < 0 || bind(g->listener, (struct sockaddr *)&a, sizeof a) != 0 || listen(g->listener, 512) != 0)
         return cannot(&g->o, err);
@@ -469,7 +592,7 @@ nb_status nb_gate_open(const nb_gate_opts *o, nb_gate **out, nb_err *err)
 nb_status nb_gate_start(nb_gate *g, nb_err *err)
 {
     listen_again(g, true);
-    if (pthread_create(&g->thread, NULL, run, g) != 0)
+    if (nb_thread_start(&g->thread, run, g) != 0)
         return nb_fail(err, NB_ENOMEM, "net.thread", "", "cannot start the accepting thread");
     g->running = true;
     return NB_OK;
@@ -497,7 +620,8 @@ void nb_gate_stop(nb_gate *g)
         close(g->listener);
     g->listener = -1;
     while (g->visitors)
-        dismiss(g, g->visitors, false);
+        dismiss(g, g->visitors->relay ? part(g, g->visitors) : g->visitors, false);
+    bury(g);
 }
 
 void nb_gate_close(nb_gate *g)

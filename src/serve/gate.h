@@ -22,8 +22,9 @@ typedef struct nb_gate_opts {
     nb_head_limits limits;
     unsigned max_conns, max_per_address; /* loopback and Unix sockets have no limit per address: a proxy is one address */
     double head_s;                       /* time to a complete head */
-    /* A connection with a good head. The callee owns fd from here; false: it could not take it (the gate closes it). */
-    bool (*pass)(void *user, int fd, const struct sockaddr *addr, socklen_t len);
+    /* A connection with a good head. The callee owns fd from here; false: it could not take it (the gate closes it). once: there is one
+     * request on it, whose body the gate checks as it comes; the gate has kept the client and counts it out itself. */
+    bool (*pass)(void *user, int fd, const struct sockaddr *addr, socklen_t len, bool once);
     void (*tick)(void *user); /* about every 100 ms, from the gate's thread */
     void *user;
 } nb_gate_opts;

@@ -208,3 +208,14 @@ nb_head_verdict nb_head_check(const char *p, size_t n, const nb_head_limits *lim
     *end = at + 2;
     return verdict(&f, fault);
 }
+
+bool nb_head_is_chunked(const char *p, size_t end)
+{
+    static const char name[] = "\r\ntransfer-encoding:"; /* a good head has no other coding */
+    const size_t n = sizeof name - 1;
+
+    for (size_t i = 0; i + n <= end; i++)
+        if (p[i] == '\r' && strncasecmp(p + i, name, n) == 0)
+            return true;
+    return false;
+}

@@ -5,6 +5,7 @@
 #ifndef NB_SERVE_HEAD_H
 #define NB_SERVE_HEAD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +26,9 @@ typedef struct nb_head_fault {
     const char *code; /* error.code                                                */
     const char *what; /* one sentence                                              */
 } nb_head_fault;
+
+/* Has this head, checked and `end` bytes long, a body in chunks? */
+bool nb_head_is_chunked(const char *p, size_t end);
 
 typedef enum nb_head_verdict { NB_HEAD_MORE, NB_HEAD_DONE, NB_HEAD_BAD } nb_head_verdict;
 

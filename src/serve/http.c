@@ -11,10 +11,12 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "serve/errors.h"
 #include "serve/gate.h"
 
@@ -50,7 +52,11 @@ struct nb_http_req {
 /* What libmicrohttpd keeps for a connection of ours. */
 typedef struct conn {
     unsigned n_requests;
+    bool once; /* the gate is between us and the client, for one request */
 } conn;
+
+/* The address under which connections through the gate come. */
+static const struct sockaddr_un relayed = { .sun_family = AF_UNIX, .sun_path = "relay" };
 
 struct nb_http {
     nb_http_opts o;
@@ -172,13 +178,18 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **con_cls, en
 static void on_connection(void *cls, struct MHD_Connection *c, void **socket_context, enum MHD_ConnectionNotificationCode what)
 {
     nb_http *s = cls;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *addr = info ? info->client_addr : NULL;
+    const bool once = addr && addr->sa_family == AF_UNIX && strcmp(((const struct sockaddr_un *)addr)->sun_path, relayed.sun_path) == 0;
+    conn *k;
 
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        *socket_context = nb_calloc(1, sizeof(conn));
+        *socket_context = k = nb_calloc(1, sizeof *k);
+        if (k)
+            k->once = once;
     } else {
-        const union MHD_ConnectionInfo *addr = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-
-        nb_gate_left(s->gate, addr ? addr->client_addr : NULL);
+        if (!once)
+            nb_gate_left(s->gate, addr);
         nb_free(*socket_context);
         *socket_context = NULL;
     }
@@ -278,7 +289,8 @@ static enum MHD_Result begin(nb_http_req *r, const char *method, const char *ver
     snprintf(r->method, sizeof r->method, "%.15s", method);
     if ((!k || k->n_requests) && !head_is_good(r, method, version, &fault)) /* the gate has seen the first */
         return refuse(r, &fault);
-    if (!k || ++k->n_requests >= r->s->o.max_requests)
+    if (!k || ++k->n_requests >= r->s->o.max_requests || k->once ||
+        nb_http_header(r, "transfer-encoding", NULL)) /* not seen by the gate: nothing after this body is taken for a request (HT-08) */
         nb_http_add(r, "Connection", "close");
     r->phase = PHASE_BODY;
     r->s->o.head(r->s->o.user, r);
@@ -615,11 +627,13 @@ static void on_tick(void *user)
 
 /* ---- the server ---- */
 
-static bool on_pass(void *user, int fd, const struct sockaddr *addr, socklen_t len)
+static bool on_pass(void *user, int fd, const struct sockaddr *addr, socklen_t len, bool once)
 {
     nb_http *s = user;
 
-    if (MHD_add_connection(s->daemon, fd, addr, len) != MHD_YES)
+    if (once)
+        (void)MHD_add_connection(s->daemon, fd, (const struct sockaddr *)&relayed, sizeof relayed);
+    else if (MHD_add_connection(s->daemon, fd, addr, len) != MHD_YES)
         nb_gate_left(s->gate, addr); /* the library has closed it */
     return true;
 }
@@ -654,11 +668,12 @@ nb_status nb_http_open(const nb_http_opts *o, nb_http **out, nb_err *err)
 
 nb_status nb_http_start(nb_http *s, nb_err *err)
 {
-    s->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC, 0, NULL,
-                                 NULL, on_request, s, MHD_OPTION_URI_LOG_CALLBACK, on_target, s, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-                                 s, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                                 (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->o.idle_s,
-                                 MHD_OPTION_CONNECTION_LIMIT, s->o.max_conns + 16, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+    s->daemon =
+        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC, 0, NULL, NULL,
+                         on_request, s, MHD_OPTION_URI_LOG_CALLBACK, on_target, s, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
+                         MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+                         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->o.idle_s, MHD_OPTION_CONNECTION_LIMIT, s->o.max_conns + 16,
+                         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_THREAD_STACK_SIZE, (size_t)NB_THREAD_STACK, MHD_OPTION_END);
     if (!s->daemon)
         return nb_fail(err, NB_ENOMEM, "net.daemon", "", "the HTTP library did not start");
     return nb_gate_start(s->gate, err);

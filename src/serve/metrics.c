@@ -293,13 +293,15 @@ static void put_process(nb_buf *b, const nb_metrics *m)
     nb_buf_printf(b, "process_start_time_seconds %.0f\n", m->started);
 }
 
-void nb_metrics_write(nb_metrics *m, const nb_engine_stats *s, nb_buf *out)
+void nb_metrics_write(nb_metrics *m, const nb_engine_stats *s, double silence, nb_buf *out)
 {
     const nb_engine_stats none = { 0 };
     char labels[160];
 
     pthread_mutex_lock(&m->lock);
     put_engine(out, m, s ? s : &none);
+    one(out, m, "nibble:engine_silence_seconds", "gauge", "Time without a sign of life while there is work; a stall when it grows.",
+        silence);
     for (int h = 0; h < NB_H_COUNT; h++) {
         put_histogram(out, m, &rows[h], &m->hists[h], rows[h].name);
         if (rows[h].alias)

@@ -53,7 +53,7 @@ void nb_metrics_rejected(nb_metrics *m, const char *code);
 void nb_metrics_ignored_fields(nb_metrics *m, size_t n);
 /* An HTTP answer; `handler` is a path of the route table. */
 void nb_metrics_http(nb_metrics *m, const char *handler, const char *method, int status, double seconds);
-/* The whole page. `s` may be NULL (no engine yet). */
-void nb_metrics_write(nb_metrics *m, const nb_engine_stats *s, nb_buf *out);
+/* The whole page. `s` may be NULL (no engine yet); silence: seconds without a sign of life of an engine that has work. */
+void nb_metrics_write(nb_metrics *m, const nb_engine_stats *s, double silence, nb_buf *out);
 
 #endif

@@ -126,12 +126,12 @@ void nb_route_metrics(nb_server *s, nb_http_req *r)
 {
     nb_engine_stats st;
     nb_buf page = { 0 };
-    double age;
+    double age = 0;
     const bool ready = atomic_load(&s->state) != NB_SERVER_LOADING && s->worker;
 
     if (ready)
         nb_worker_stats(s->worker, &st, &age);
-    nb_metrics_write(s->metrics, ready ? &st : NULL, &page);
+    nb_metrics_write(s->metrics, ready ? &st : NULL, age, &page);
     if (page.failed)
         nb_http_error(r, 503, "out_of_memory", NULL, "There is no memory for this answer now; try again.");
     else
@@ -201,13 +201,14 @@ void nb_route_abort(nb_server *s, nb_http_req *r)
     nb_json *o = NULL, *out;
     size_t n;
     const char *body = nb_http_body(r, &n), *id;
+    const nb_call *call = nb_http_data(r);
 
     if (nb_body_parse(body, n, &o, &f)) {
         id = nb_json_str(nb_ask_field(o, "request_id"), NULL);
         if (!id && !nb_json_bool(nb_ask_field(o, "all"), false))
             nb_refuse(&f, 400, "missing_required_parameter", "request_id", "Give request_id, or all: true.");
         else
-            n = nb_worker_abort(s->worker, id);
+            n = nb_worker_abort(s->worker, id, s->o.n_admin_keys ? 0 : call->key); /* PC-12: without an admin, each his own */
     }
     if (f.status) {
         nb_answer_refusal(r, &f);

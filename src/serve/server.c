@@ -204,7 +204,7 @@ static void wait_header(nb_server *s, nb_http_req *r)
 {
     char after[16];
 
-    snprintf(after, sizeof after, "%u", s->worker ? nb_worker_retry_after(s->worker) : 2);
+    snprintf(after, sizeof after, "%u", s->worker ? (nb_worker_retry_ms(s->worker) + 999) / 1000 : 2);
     nb_http_add(r, "Retry-After", after);
 }
 
@@ -428,7 +428,7 @@ size_t nb_server_drain(nb_server *s, double seconds, bool (*hurry)(void *user), 
         return 0;
     while (nb_worker_pending(s->worker) && nb_now() < end && !(hurry && hurry(user)))
         nanosleep(&nap, NULL);
-    cut = nb_worker_abort(s->worker, NULL);
+    cut = nb_worker_abort(s->worker, NULL, 0);
     for (int i = 0; cut && i < 100 && nb_worker_pending(s->worker); i++) /* the last words go out */
         nanosleep(&nap, NULL);
     return cut;
@@ -442,6 +442,21 @@ double nb_server_stalled(nb_server *s)
     if (s->worker)
         nb_worker_stats(s->worker, &st, &age);
     return age;
+}
+
+void nb_server_dump(nb_server *s, nb_buf *out)
+{
+    nb_engine_stats st = { 0 };
+    double age = 0;
+
+    if (!s->worker)
+        return;
+    nb_worker_stats(s->worker, &st, &age);
+    nb_buf_printf(out,
+                  "silent for %.1f s after %llu steps; last step: %zu tokens in %.3f s; %zu running, %zu waiting, %zu requests open; "
+                  "%zu of %zu blocks held\n",
+                  age, (unsigned long long)st.steps, st.last_rows, st.last_step_s, st.running, st.waiting, nb_worker_pending(s->worker),
+                  st.pages_used, st.pages);
 }
 
 void nb_server_close(nb_server *s)

@@ -68,6 +68,8 @@ nb_status nb_server_ready(nb_server *s, const nb_server_model *m, nb_err *err);
 size_t nb_server_drain(nb_server *s, double seconds, bool (*hurry)(void *user), void *user);
 /* The engine thread has shown no life for so many seconds; 0 when it has nothing to do. */
 double nb_server_stalled(nb_server *s);
+/* Figures of the engine in one line, for the day it hangs. */
+void nb_server_dump(nb_server *s, nb_buf *out);
 void nb_server_close(nb_server *s); /* NULL is fine */
 
 #endif

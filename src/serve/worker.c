@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/sha256.h"
+#include "base/thread.h"
 #include "serve/response.h"
 
 enum { MAX_PREPARE = 4, MAX_RESETS = 16, MAX_JOBS = 64 };
@@ -140,11 +141,11 @@ static void refuse(nb_worker *w, nb_gen *g)
     char after[16];
 
     if (f->status == 429 || f->status == 503) {
-        const unsigned s = nb_worker_retry_after(w);
+        const unsigned ms = nb_worker_retry_ms(w);
 
-        snprintf(after, sizeof after, "%u", s);
+        snprintf(after, sizeof after, "%u", (ms + 999) / 1000);
         nb_http_add(g->http, "Retry-After", after);
-        snprintf(after, sizeof after, "%u", 1000 * s);
+        snprintf(after, sizeof after, "%u", ms);
         nb_http_add(g->http, "retry-after-ms", after);
     }
     nb_http_error(g->http, f->status, f->code, f->param[0] ? f->param : NULL, f->message);
@@ -516,13 +517,13 @@ void nb_worker_submit(nb_worker *w, nb_gen *g)
     }
 }
 
-size_t nb_worker_abort(nb_worker *w, const char *id)
+size_t nb_worker_abort(nb_worker *w, const char *id, uint64_t key)
 {
     size_t n = 0;
 
     pthread_mutex_lock(&w->lock);
     for (nb_gen *g = w->all; g; g = g->all_next)
-        if (!id || strcmp(g->id, id) == 0) {
+        if ((!id || strcmp(g->id, id) == 0) && (!key || g->key == key)) {
             g->cancel = true;
             n++;
         }
@@ -585,14 +586,17 @@ void nb_worker_stats(nb_worker *w, nb_engine_stats *s, double *age)
     pthread_mutex_unlock(&w->lock);
 }
 
-unsigned nb_worker_retry_after(nb_worker *w)
+unsigned nb_worker_retry_ms(nb_worker *w)
 {
+    uint16_t random = 0;
     double s;
 
     pthread_mutex_lock(&w->lock);
     s = w->drain_s;
     pthread_mutex_unlock(&w->lock);
-    return s > 30 ? 30 : s > 1 ? (unsigned)ceil(s) : 1;
+    nb_random_bytes(&random, sizeof random);
+    s = s > 30 ? 30 : s > 1 ? s : 1;
+    return (unsigned)(1000 * s * (1 + random / 262144.0));
 }
 
 nb_status nb_worker_open(const nb_worker_opts *o, nb_worker **out, nb_err *err)
@@ -614,11 +618,11 @@ nb_status nb_worker_open(const nb_worker_opts *o, nb_worker **out, nb_err *err)
     pthread_cond_init(&w->to_engine, NULL);
     rc = nb_engine_warm(o->engine, err);
     nb_engine_stats_get(o->engine, &w->stats);
-    if (rc == NB_OK && pthread_create(&w->engine_thread, NULL, engine_main, w) != 0)
+    if (rc == NB_OK && nb_thread_start(&w->engine_thread, engine_main, w) != 0)
         rc = nb_fail(err, NB_ENOMEM, "serve.thread", "", "cannot start the engine's thread");
     w->engine_runs = rc == NB_OK;
     for (unsigned i = 0; rc == NB_OK && i < n; i++) {
-        if (pthread_create(&w->prepare[i], NULL, prepare_main, w) != 0)
+        if (nb_thread_start(&w->prepare[i], prepare_main, w) != 0)
             rc = nb_fail(err, NB_ENOMEM, "serve.thread", "", "cannot start a preparing thread");
         else
             w->n_prepare++;

@@ -31,15 +31,16 @@ void nb_worker_close(nb_worker *w);
 void nb_worker_submit(nb_worker *w, nb_gen *g);
 /* Run job(user, r) on a preparing thread; r is kept until it returns. */
 void nb_worker_job(nb_worker *w, void (*job)(void *user, nb_http_req *r), void *user, nb_http_req *r);
-/* End what is running under this id (NULL: everything). Returns how many requests were told. */
-size_t nb_worker_abort(nb_worker *w, const char *id);
+/* End what is running under this id (NULL: everything), of this API key (0: of all). Returns how many requests were told. */
+size_t nb_worker_abort(nb_worker *w, const char *id, uint64_t key);
 /* Drop the prefix cache at the next step border; r is answered with {"dropped": N}. */
 void nb_worker_reset_cache(nb_worker *w, nb_http_req *r);
 /* Requests between submit and the end of their answer. */
 size_t nb_worker_pending(nb_worker *w);
 /* The engine's figures after its last step; *age is the time since the engine thread last showed life, 0 while it has nothing to do. */
 void nb_worker_stats(nb_worker *w, nb_engine_stats *s, double *age);
-/* Whole seconds after which a refused client should come again, 1 to 30. */
-unsigned nb_worker_retry_after(nb_worker *w);
+/* Milliseconds after which a refused client should come again, 1,000 to 37,500: what the queue needs, spread by a quarter so that those
+ * refused together do not come back together. */
+unsigned nb_worker_retry_ms(nb_worker *w);
 
 #endif

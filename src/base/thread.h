@@ -1,0 +1,12 @@
+/* thread.h - threads of this library: a stack of known size, and no signal of the process ever runs on them. */
+#ifndef NB_BASE_THREAD_H
+#define NB_BASE_THREAD_H
+
+#include <pthread.h>
+
+enum { NB_THREAD_STACK = 1 << 20 }; /* whatever ulimit -s says (hardening MM-06) */
+
+/* As pthread_create, which it calls: 0, or the error's number. Signals stay with the caller's threads, but for faults of its own. */
+int nb_thread_start(pthread_t *t, void *(*run)(void *), void *arg);
+
+#endif
