@@ -226,7 +226,7 @@ nb_status nb_pool_open(nb_pool **out, int n_threads, nb_err *err)
     for (int i = 1; i < n_threads; i++) {
         worker *w = &p->workers[i - 1];
         *w = (worker){ .pool = p, .index = i };
-        if (nb_thread_start(&w->handle, worker_main, w) != 0) {
+        if (nb_thread_start(&w->handle, "nb-pool", worker_main, w) != 0) {
             nb_pool_close(p);
             return nb_fail(err, NB_ENOMEM, "mem.threads", "", "the system refused thread %d of %d; use fewer threads", i + 1, n_threads);
         }

@@ -1,9 +1,10 @@
 /* thread.c - pthread_create with our attributes. */
+#define _GNU_SOURCE /* pthread_setname_np */
 #include "base/thread.h"
 
 #include <signal.h>
 
-int nb_thread_start(pthread_t *t, void *(*run)(void *), void *arg)
+int nb_thread_start(pthread_t *t, const char *name, void *(*run)(void *), void *arg)
 {
     pthread_attr_t attr;
     sigset_t all, old;
@@ -22,6 +23,8 @@ int nb_thread_start(pthread_t *t, void *(*run)(void *), void *arg)
     rc = pthread_attr_setstacksize(&attr, NB_THREAD_STACK);
     if (rc == 0)
         rc = pthread_create(t, &attr, run, arg);
+    if (rc == 0)
+        pthread_setname_np(*t, name);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
     return rc;

@@ -120,6 +120,14 @@ static nb_status check_opts(const serve *s, nb_err *err)
 
 /* ---- log: one line per request, on stderr; what clients sent is not in it, but for ids that were checked ---- */
 
+/* Would a line go out at once? A full pipe that nobody empties must not hold up the server. */
+static bool log_takes(void)
+{
+    struct pollfd out = { .fd = 2, .events = POLLOUT };
+
+    return poll(&out, 1, 0) > 0 && out.revents & POLLOUT;
+}
+
 static void serve_log(void *user, nb_level level, const char *line)
 {
     const serve *s = user;
@@ -129,7 +137,7 @@ static void serve_log(void *user, nb_level level, const char *line)
     nb_json *o;
     char *text;
 
-    if (level == NB_LOG_DEBUG || (level == NB_LOG_INFO && s->o.quiet_requests))
+    if (level == NB_LOG_DEBUG || (level == NB_LOG_INFO && s->o.quiet_requests) || !log_takes())
         return;
     gmtime_r(&t, &tm);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
@@ -488,12 +496,11 @@ static void notify(const char *text)
 /* Past every lock and buffer, as the thread that hangs may hold them: what is known, then the end. */
 static void end_now(serve *s, int code, const char *why)
 {
-    struct pollfd out = { .fd = 2, .events = POLLOUT };
     nb_buf b = { 0 };
 
     nb_buf_printf(&b, "nibble: error: serve.stalled: %s (OV-10)\n", why);
     nb_server_dump(s->server, &b);
-    if (!b.failed && poll(&out, 1, 0) > 0 && out.revents & POLLOUT)
+    if (!b.failed && log_takes())
         (void)!write(2, b.p, b.n < PIPE_BUF ? b.n : PIPE_BUF); /* so much goes into a pipe at once */
     _exit(code);
 }
@@ -549,7 +556,8 @@ static nb_status serve_path(serve *s, const char *path, nb_err *err)
     if (rc != NB_OK)
         return rc;
     notify("STOPPING=1");
-    nb_cli_note(s->cli, "draining; a second signal ends at once");
+    if (log_takes())
+        nb_cli_note(s->cli, "draining; a second signal ends at once");
     cut = nb_server_drain(s->server, s->o.drain_s, NULL, NULL);
     if (cut && nb_server_stalled(s->server) > s->o.stall_s)
         end_now(s, 128 + SIGTERM, "the engine shows no life; what it ran is lost");

@@ -592,7 +592,7 @@ nb_status nb_gate_open(const nb_gate_opts *o, nb_gate **out, nb_err *err)
 nb_status nb_gate_start(nb_gate *g, nb_err *err)
 {
     listen_again(g, true);
-    if (nb_thread_start(&g->thread, run, g) != 0)
+    if (nb_thread_start(&g->thread, "nb-gate", run, g) != 0)
         return nb_fail(err, NB_ENOMEM, "net.thread", "", "cannot start the accepting thread");
     g->running = true;
     return NB_OK;

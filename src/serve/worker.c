@@ -39,7 +39,7 @@ struct nb_worker {
     pthread_mutex_t lock; /* down to the next blank line */
     pthread_cond_t to_prepare, to_engine;
     queue raw, ready;
-    size_t n_raw, n_pending;
+    size_t n_raw, n_pending; /* requests that the engine does not know yet; all of them */
     nb_gen *all;
     nb_http_req *resets[MAX_RESETS];
     size_t n_resets;
@@ -71,6 +71,16 @@ static nb_gen *pop(queue *q)
     if (!q->head)
         q->tail = &q->head;
     return g;
+}
+
+/* With w->lock held: there is work. From now on the engine's thread must show life. */
+static void wake_engine(nb_worker *w)
+{
+    if (!w->busy) {
+        w->busy = true;
+        w->beat = nb_now();
+    }
+    pthread_cond_signal(&w->to_engine);
 }
 
 /* ---- the end of a request ---- */
@@ -193,9 +203,8 @@ static void *prepare_main(void *arg)
             continue;
         }
         pthread_mutex_lock(&w->lock);
-        w->n_raw--;
         push(&w->ready, g);
-        pthread_cond_signal(&w->to_engine);
+        wake_engine(w);
         pthread_mutex_unlock(&w->lock);
     }
 }
@@ -449,6 +458,7 @@ static void *engine_main(void *arg)
         nb_http_req *resets[MAX_RESETS];
         size_t n_resets;
         nb_gen *fresh, *next;
+        size_t n_fresh = 0;
         bool quit, broken;
 
         pthread_mutex_lock(&w->lock);
@@ -471,12 +481,19 @@ static void *engine_main(void *arg)
             reset_cache(w, resets[i]);
         for (; fresh; fresh = next) {
             next = fresh->next;
+            n_fresh++;
             if (quit || broken) {
                 nb_refuse(&fresh->refusal, 503, "shutting_down", NULL, "The server is going down.");
                 refuse(w, fresh);
             } else {
                 start(w, fresh);
             }
+        }
+        if (n_fresh) { /* from here on the engine counts them */
+            pthread_mutex_lock(&w->lock);
+            w->n_raw -= n_fresh;
+            nb_engine_stats_get(w->o.engine, &w->stats);
+            pthread_mutex_unlock(&w->lock);
         }
         if (quit) {
             for (const nb_gen *g = w->running; g; g = g->next)
@@ -542,7 +559,7 @@ void nb_worker_reset_cache(nb_worker *w, nb_http_req *r)
     full = w->n_resets == MAX_RESETS || w->broken;
     if (!full)
         w->resets[w->n_resets++] = r;
-    pthread_cond_signal(&w->to_engine);
+    wake_engine(w);
     pthread_mutex_unlock(&w->lock);
     if (full) {
         nb_http_error(r, 503, "overloaded", NULL, "Too many of these at once; try again.");
@@ -618,11 +635,11 @@ nb_status nb_worker_open(const nb_worker_opts *o, nb_worker **out, nb_err *err)
     pthread_cond_init(&w->to_engine, NULL);
     rc = nb_engine_warm(o->engine, err);
     nb_engine_stats_get(o->engine, &w->stats);
-    if (rc == NB_OK && nb_thread_start(&w->engine_thread, engine_main, w) != 0)
+    if (rc == NB_OK && nb_thread_start(&w->engine_thread, "nb-engine", engine_main, w) != 0)
         rc = nb_fail(err, NB_ENOMEM, "serve.thread", "", "cannot start the engine's thread");
     w->engine_runs = rc == NB_OK;
     for (unsigned i = 0; rc == NB_OK && i < n; i++) {
-        if (nb_thread_start(&w->prepare[i], prepare_main, w) != 0)
+        if (nb_thread_start(&w->prepare[i], "nb-prepare", prepare_main, w) != 0)
             rc = nb_fail(err, NB_ENOMEM, "serve.thread", "", "cannot start a preparing thread");
         else
             w->n_prepare++;

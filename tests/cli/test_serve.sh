@@ -201,6 +201,13 @@ get /v1/models -H 'Authorization: Bearer first-key' -H 'Authorization: Bearer fi
 get /v1/models -H 'X-Api-Key: second-key'; [ "$status" = 200 ] || fail "X-Api-Key: $status"
 post /reset_prefix_cache '' -H 'Authorization: Bearer first-key'; error "admin path with a plain key" 403 permission_error forbidden null
 post /reset_prefix_cache '' -H 'Authorization: Bearer boss'; [ "$status" = 200 ] || fail "admin key: $status"
+# PC-12: without an admin key, a key ends only its own requests.
+start_two() { # "id of key one's request" in $TMP/id
+    printf '{"prompt":"%s","max_tokens":200,"temperature":0,"ignore_eos":true,"stream":true}' "$prompt" |
+        curl -sSN -H 'Authorization: Bearer first-key' -H 'X-Request-Id: mine' -H 'Content-Type: application/json' --data-binary @- "$url/v1/completions" >"$TMP/own" &
+    own=$!
+    until grep -qs 'data: ' "$TMP/own"; do sleep 0.01; done
+}
 text=$(awk 'BEGIN { for (i = 0; i < 25; i++) printf "It is a truth " }')
 cached() { # key: cached tokens of the prompt
     post /v1/completions "{\"prompt\":\"$text\",\"max_tokens\":1}" -H "Authorization: Bearer $1"
@@ -208,6 +215,19 @@ cached() { # key: cached tokens of the prompt
 }
 [ "$(cached first-key)" = 0 ] && [ "$(cached first-key)" -gt 0 ] && [ "$(cached second-key)" = 0 ] && [ "$(cached second-key)" -gt 0 ] || fail "AT-4 tenants"
 echo "ok AT-4 tenants do not share"
+
+stop TERM 0
+start --api-key first-key --api-key second-key --max-model-len 256 --kv-cache 64M
+start_two
+post /abort '{"request_id":"cmpl-mine"}' -H 'Authorization: Bearer second-key'
+label="PC-12 another's request"; has '"aborted":0'
+post /abort '{"all":true}' -H 'Authorization: Bearer second-key'
+has '"aborted":0'
+post /abort '{"all":true}'
+[ "$status" = 401 ] || fail "PC-12: abort without a key"
+wait $own
+grep -q '"finish_reason":"length"' "$TMP/own" || fail "PC-12: another key ended a request"
+echo "ok PC-12 nobody ends another's request"
 
 # Draining: what runs ends, new requests are refused, the exit code tells.
 printf '{"prompt":"%s","max_tokens":200,"temperature":0,"ignore_eos":true}' "$prompt" >"$TMP/long"

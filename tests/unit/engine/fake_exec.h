@@ -178,7 +178,7 @@ static fake *fake_open(size_t n_pages)
 }
 
 /* An engine that checks itself after each step, on the fake's clock; with n_states over a model that keeps a state. */
-static nb_engine *fake_engine(nb_engine_opts o, fake **out)
+static inline nb_engine *fake_engine(nb_engine_opts o, fake **out)
 {
     fake *f = fake_open(o.n_pages);
     nb_engine *e = NULL;

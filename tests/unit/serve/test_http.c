@@ -13,12 +13,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "cputime.h"
 #include "serve/http.h"
 
 enum { EVENTS = 50, PATIENCE_MS = 20000 };
@@ -422,17 +424,66 @@ static void test_gone(void **state)
     }
 }
 
-/* HT-05: who never reads is given up, and costs a bounded amount of memory. */
+/* HT-05, OV-07: who never reads is given up, and costs a bounded amount of memory. */
 static void test_never_reads(void **state)
 {
     fixture *x = *state;
     const int n = x->n_gone, fd = dial(x);
+    const uint64_t before = nb_mem_now();
 
     say_text(fd, "POST /flood HTTP/1.1\r\nContent-Length: 0\r\n" H "\r\n");
-    while (x->n_threads)
+    while (x->n_threads) {
+        assert_true(nb_mem_now() < before + (2 << 20)); /* max_unsent is a quarter of a MiB; a buffer doubles */
         nap();
+    }
     close(fd);
     until(x, &x->n_gone, n + 1);
+}
+
+/* HT-22: no descriptor is left when a client comes: the server does not turn in circles, and goes on as soon as there is one. */
+static void test_no_descriptors(void **state)
+{
+    fixture *x = *state;
+    static const char request[] = "GET /now HTTP/1.1\r\n" CLOSE "\r\n";
+    const struct sockaddr_in a = { .sin_family = AF_INET,
+                                   .sin_port = htons(nb_http_port(x->s)),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct rlimit old, low;
+    int client[4], taken[256], n = 0;
+    nb_buf out = { 0 };
+    double spent;
+    bool ok = false;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    for (size_t i = 0; i < NB_LEN(client); i++)
+        client[i] = socket(AF_INET, SOCK_STREAM, 0);
+    low = old;
+    low.rlim_cur = 200;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    while (n < (int)NB_LEN(taken) && (taken[n] = dup(0)) >= 0)
+        n++;
+    assert_true(n < (int)NB_LEN(taken)); /* the table is full */
+    for (size_t i = 0; i < NB_LEN(client); i++) {
+        assert_int_equal(connect(client[i], (const struct sockaddr *)&a, sizeof a), 0);
+        say(client[i], request, sizeof request - 1);
+    }
+    spent = cpu_now();
+    for (int i = 0; i < 500; i++)
+        nap();
+    spent = cpu_now() - spent;
+    while (n > 0)
+        close(taken[--n]);
+    setrlimit(RLIMIT_NOFILE, &old);
+    if (!(spent < 0.1))
+        fail_msg("HT-22: %.3f s of processor time in half a second of nothing", spent);
+    for (size_t i = 0; i < NB_LEN(client); i++)
+        close(client[i]);
+    for (int i = 0; !ok && i < 2000; i++, nap()) {
+        talk(x, request, sizeof request - 1, &out);
+        ok = strncmp(out.p, "HTTP/1.1 200 ", 13) == 0;
+    }
+    assert_true(ok);
+    nb_buf_clear(&out);
 }
 
 /* HT-21: more connections than the limit, and recovery. */
@@ -500,8 +551,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),        cmocka_unit_test(test_chunks_in_parts), cmocka_unit_test(test_chunked_gone),
         cmocka_unit_test(test_long_body),   cmocka_unit_test(test_stream),          cmocka_unit_test(test_gone),
-        cmocka_unit_test(test_never_reads), cmocka_unit_test(test_too_many),        cmocka_unit_test(test_port_in_use),
-        cmocka_unit_test(test_close_busy),
+        cmocka_unit_test(test_never_reads), cmocka_unit_test(test_too_many),        cmocka_unit_test(test_no_descriptors),
+        cmocka_unit_test(test_port_in_use), cmocka_unit_test(test_close_busy),
     };
 
     return cmocka_run_group_tests(tests, open_server, close_server);
