@@ -117,9 +117,9 @@ struct nb_engine {
     float *logits; /* [max_seqs + PROMPT_ROWS][vocab] */
     size_t logits_bytes;
     uint64_t cache_bytes; /* of keys, values and states; 0: not known */
-    draw_task *tasks; /* [max_seqs + PROMPT_ROWS] */
-    uint32_t *masks;  /* [max_seqs][words] */
-    nb_logprob *lps;  /* [max_seqs][1 + NB_MAX_TOP] */
+    draw_task *tasks;     /* [max_seqs + PROMPT_ROWS] */
+    uint32_t *masks;      /* [max_seqs][words] */
+    nb_logprob *lps;      /* [max_seqs][1 + NB_MAX_TOP] */
     nb_sampler **samplers;
     float **copies; /* a row for each thread */
     size_t n_threads;
