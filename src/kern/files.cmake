@@ -14,4 +14,13 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   nb_isa(avx512vnni NB_HAVE_AVX512VNNI
     FLAGS ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
     FILES table.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c attn.c misc.c recur.c)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
+  nb_isa(neon NB_HAVE_NEON
+    FILES table.c pack_q4.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c attn.c misc.c recur.c)
+  nb_isa(neondot NB_HAVE_NEONDOT
+    FLAGS -march=armv8.2-a+dotprod
+    FILES table.c gemm_q4.c gemm_q8.c)
+  nb_isa(neoni8mm NB_HAVE_NEONI8MM
+    FLAGS -march=armv8.2-a+dotprod+i8mm
+    FILES table.c gemm_q4.c gemm_q8.c)
 endif()

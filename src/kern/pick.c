@@ -10,6 +10,15 @@ extern const nb_kern nb_kern_avx512vnni;
 #ifdef NB_HAVE_AVX2
 extern const nb_kern nb_kern_avx2;
 #endif
+#ifdef NB_HAVE_NEONI8MM
+extern const nb_kern nb_kern_neoni8mm;
+#endif
+#ifdef NB_HAVE_NEONDOT
+extern const nb_kern nb_kern_neondot;
+#endif
+#ifdef NB_HAVE_NEON
+extern const nb_kern nb_kern_neon;
+#endif
 extern const nb_kern nb_kern_scalar;
 
 static const nb_kern *const tables[] = {
@@ -18,6 +27,15 @@ static const nb_kern *const tables[] = {
 #endif
 #ifdef NB_HAVE_AVX2
     &nb_kern_avx2,
+#endif
+#ifdef NB_HAVE_NEONI8MM
+    &nb_kern_neoni8mm,
+#endif
+#ifdef NB_HAVE_NEONDOT
+    &nb_kern_neondot,
+#endif
+#ifdef NB_HAVE_NEON
+    &nb_kern_neon,
 #endif
     &nb_kern_scalar, /* needs nothing, so the search always ends here */
 };

@@ -1,0 +1,52 @@
+/* neon.h - kernels for NEON. Contracts: the fields of nb_kern in kern/kern.h. */
+#ifndef NB_KERN_NEON_NEON_H
+#define NB_KERN_NEON_NEON_H
+
+#include "kern/kern.h"
+
+extern const nb_kern nb_kern_neon;
+
+/* 4-bit and 8-bit matrices: pack_q4.c, act.c, gemm_q4.c, gemm_q8.c, gemm_q4_f32.c, probe.c */
+void nb_pack_q4_neon(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm);
+void nb_act_a16_neon(nb_act *a, const float *x, size_t ldx, size_t m0, size_t m1, const uint32_t *perm);
+void nb_act_a8_neon(nb_act *a, const float *x, size_t ldx, size_t m0, size_t m1, const uint32_t *perm);
+void nb_gemm_q4_neon(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1);
+void nb_gemm_q4_a8_neon(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1);
+void nb_gemm_q4_f32_neon(const nb_q4 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
+void nb_gemm_q8_neon(const nb_q8 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1);
+void nb_gemm_q8_a8_neon(const nb_q8 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1);
+void nb_gemm_q8_f32_neon(const nb_q8 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
+void nb_pack_q8_neon(nb_q8 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm);
+uint64_t nb_read_probe_neon(const void *p, size_t bytes);
+
+/* Float matrices: dense.c */
+void nb_gemm_dense_neon(const nb_dense *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
+
+/* Attention: attn.c */
+void nb_kv_put_neon(unsigned char *k, unsigned char *v, nb_dtype t, size_t slot, size_t d, const float *ks, const float *vs);
+void nb_attn_neon(const nb_attn *t, float *scratch);
+void nb_attn_part_neon(const nb_attn *t, size_t t0, size_t t1, float *part, float *scratch);
+void nb_attn_merge_neon(const nb_attn *t, size_t n_tiles, const float *part);
+
+/* Norms, rotations, activations: misc.c */
+void nb_rmsnorm_neon(float *y, const float *x, const float *w, float offset, float eps, size_t n);
+void nb_layernorm_neon(float *y, const float *x, const float *w, const float *b, float eps, size_t n);
+void nb_rope_half_neon(float *x, const float *cs, const float *sn, size_t r);
+void nb_rope_pair_neon(float *x, const float *cs, const float *sn, size_t r);
+void nb_silu_mul_neon(float *y, const float *gate, const float *up, size_t n);
+void nb_gelu_tanh_mul_neon(float *y, const float *gate, const float *up, size_t n);
+void nb_gelu_erf_mul_neon(float *y, const float *gate, const float *up, size_t n);
+void nb_add_neon(float *y, const float *x, size_t n);
+void nb_axpy_neon(float *y, const float *x, float a, size_t n);
+void nb_softcap_neon(float *x, float cap, size_t n);
+size_t nb_row_max_neon(const float *x, size_t n, float *top);
+double nb_exp_sum_neon(float *y, const float *x, float top, size_t n);
+/* Recurrences: recur.c */
+void nb_delta_neon(const nb_recur *r);
+void nb_linrec_neon(const nb_recur *r);
+void nb_ssm1_neon(float *S, size_t ld, size_t dk, size_t n, const float *A, const float *dt, const float *u, const float *skip,
+                  const float *B, const float *C, float *o);
+void nb_conv_neon(float *y, const float *bias, const float *w, size_t ldw, const float *const *u, size_t taps, size_t n);
+void nb_gate_neon(float *y, const float *gate, size_t n);
+
+#endif
