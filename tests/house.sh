@@ -38,7 +38,7 @@ includers() {
 headers() {
     for h in $(git ls-files 'src/*.h' 'include/*.h'); do
         case $h in src/kern/avx*) flags="-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx2 -mfma -mf16c" ;; *) flags= ;; esac
-        case $h in src/kern/avx*) [ "$(uname -m)" = x86_64 ] || continue ;; esac
+        case $h in src/kern/avx*) [ "$(uname -m)" = x86_64 ] || continue ;; src/kern/neon*) [ "$(uname -m)" = aarch64 ] || continue ;; esac
         printf '#include "%s"\n' "$(echo "$h" | sed 's,^src/,,; s,^include/,,')" |
             ${CC:-cc} -std=c11 -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE -Wall -Wextra -Isrc -Iinclude $flags -fsyntax-only -x c - || fail "$h does not compile alone"
     done
