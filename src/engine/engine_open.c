@@ -11,15 +11,11 @@ enum { DEFAULT_BATCHED = 512 };
 /* Bytes of one block in the layers with, or without, pages of a window. */
 static uint64_t block_bytes(const nb_plan *p, nb_dtype t, bool near)
 {
-    const nb_config *c = p->cfg;
     uint64_t all = 0;
 
-    for (size_t l = 0; l < c->n_layers; l++) {
-        const nb_dims d = nb_config_dims(c, l);
-        if (nb_plan_has_kv(p, l) && d.kv_from == l && nb_exec_is_near(c, l) == near)
-            all += (c->mla.on ? 1 : 2) * d.kv_heads * nb_kv_head_bytes(d.kv_dim, t);
-        if (!near && nb_plan_has_op(p, l, NB_OP_INDEX)) /* keys that choose, of sparse attention */
-            all += NB_PAGE * c->index_dim * (t == NB_DT_F32 ? 4 : 2);
+    for (size_t l = 0; l < p->cfg->n_layers; l++) {
+        all += nb_exec_is_near(p->cfg, l) == near ? nb_plan_kv_page(p, l, t) : 0;
+        all += near ? 0 : nb_plan_side_page(p, l, t); /* keys that choose, entries */
     }
     return all;
 }

@@ -24,7 +24,7 @@ static void from_config(nb_cap_model *m, const nb_config *c)
     m->head_dim = c->head_dim;
     m->vocab = c->vocab;
     m->context = c->context;
-    m->latent = c->mla.on;
+    m->latent = nb_config_one_kv(c);
     if (c->moe.sparse) {
         m->n_experts = c->moe.n_experts;
         m->n_active = c->moe.n_active;
@@ -37,14 +37,16 @@ static void from_config(nb_cap_model *m, const nb_config *c)
 
 static void cache(nb_cap_model *m, const nb_config *c, const nb_plan *p)
 {
-    const uint64_t token = c->mla.on ? c->mla.kv_rank + c->mla.rope : 2 * (uint64_t)c->n_kv_heads * c->kv_dim;
+    const uint64_t token = (nb_config_one_kv(c) ? 1 : 2) * (uint64_t)c->n_kv_heads * c->kv_dim;
 
     for (size_t l = 0; l < c->n_layers; l++) {
         if (!nb_plan_has_kv(p, l))
             continue;
         const bool window = m->window && c->windowed[l];
         *(window ? &m->kv_window : &m->kv_full) += token;
-        *(window ? &m->kv_window_heads : &m->kv_full_heads) += c->mla.on ? 1 : 2 * c->n_kv_heads;
+        *(window ? &m->kv_window_heads : &m->kv_full_heads) += nb_config_one_kv(c) ? 1 : 2 * c->n_kv_heads;
+        if (nb_plan_rate(p, l)) /* entries of several tokens */
+            m->kv_full += nb_plan_side_page(p, l, NB_DT_F16) / 2 / NB_PAGE;
     }
     m->state_bytes = (uint64_t)nb_plan_states(p) * sizeof(float);
 }
@@ -52,15 +54,13 @@ static void cache(nb_cap_model *m, const nb_config *c, const nb_plan *p)
 /* Elements of nibble's cache, of layers that keep all tokens and of those that keep a window. */
 static void split_own(nb_cap_model *m, const nb_config *c, const nb_plan *p, uint64_t elements)
 {
-    size_t layers = 0, near = 0;
+    size_t near = 0;
 
-    for (size_t l = 0; l < c->n_layers; l++) {
-        layers += nb_plan_has_kv(p, l);
-        near += nb_plan_has_kv(p, l) && nb_exec_is_near(c, l);
-    }
+    for (size_t l = 0; l < c->n_layers; l++)
+        near += nb_exec_is_near(c, l) ? nb_plan_kv_page(p, l, NB_DT_F16) / 2 / NB_PAGE : 0;
     if (near)
         m->window = nb_exec_window(c);
-    m->kv_own_window = layers ? elements / layers * near : 0;
+    m->kv_own_window = near;
     m->kv_own = elements - m->kv_own_window;
 }
 

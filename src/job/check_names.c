@@ -237,6 +237,11 @@ static nb_status check_layer(const names_job *j, size_t layer)
             nb_plan_kv_b(p, layer, name, sizeof name);
             rc = need_linear(j, name, p->cfg->n_heads * (m->nope + m->value), m->kv_rank, true);
         }
+        if (op->kind == NB_OP_GROUPS) {
+            nb_plan_layer(p, layer, name, sizeof name);
+            strncat(name, "attn.wo_a.weight", sizeof name - strlen(name) - 1);
+            rc = need_plain(j, name, p->cfg->v4.groups * p->cfg->v4.rank, p->cfg->n_heads * p->cfg->head_dim / p->cfg->v4.groups);
+        }
         if (op->kind != NB_OP_LINEAR || !nb_plan_runs(p, op, layer))
             continue;
         for (size_t r = 0; rc == NB_OK && r < 3 && op->roles[r] != NB_ROLE_NONE; r++) {
@@ -254,7 +259,7 @@ static nb_status check_layer(const names_job *j, size_t layer)
 static bool of_experts(const nb_tensor *t, const nb_plan *p)
 {
     static const char *const within[] = { ".mlp.",   ".block_sparse_moe.", ".shared_mlp.", ".feed_forward.",
-                                          ".mixer.", ".experts.",          ".router." };
+                                          ".mixer.", ".experts.",          ".router.",     ".ffn." };
     bool found = false;
 
     for (size_t i = 0; i < NB_LEN(within) && p->cfg->moe.sparse; i++)
@@ -371,6 +376,11 @@ static nb_status check_gemma(const names_job *j)
         snprintf(name, sizeof name, "%sper_layer_model_projection", prefix);
         if (rc == NB_OK)
             rc = need_linear(j, name, c->n_layers * c->branch, c->d_model, false);
+    }
+    for (size_t i = 0; i < 3 && c->v4.on && rc == NB_OK; i++) {
+        static const char *const parts[] = { "fn", "base", "scale" };
+        snprintf(name, sizeof name, "%shc_head_%s", prefix, parts[i]);
+        rc = need_values(j, name, i == 0 ? c->v4.streams * c->v4.streams * c->d_model : i == 1 ? c->v4.streams : 1);
     }
     for (size_t i = 0; i + 1 < c->n_streams && rc == NB_OK; i++) {
         snprintf(name, sizeof name, "%saltup_projections.%zu", prefix, i);

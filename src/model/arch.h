@@ -53,6 +53,10 @@ typedef enum nb_role {
     NB_ROLE_ADAPT_V_OUT,
     NB_ROLE_ADAPT_UP_IN,
     NB_ROLE_ADAPT_UP_OUT,
+    NB_ROLE_COMP_KV, /* of compressed entries and of what chooses them: values, and how much each token counts */
+    NB_ROLE_COMP_GATE,
+    NB_ROLE_ICOMP_KV,
+    NB_ROLE_ICOMP_GATE,
     NB_ROLE_COUNT,
     NB_ROLE_NONE = NB_ROLE_COUNT
 } nb_role;
@@ -104,6 +108,16 @@ typedef enum nb_vec {
     NB_VEC_INDEX_NORM, /* of the key that chooses */
     NB_VEC_INDEX_BIAS,
     NB_VEC_PAIR_NORM, /* of the residual and the embedding side by side */
+    NB_VEC_COMP_APE,  /* of compressed entries: what a token counts by its place in the window, and a norm */
+    NB_VEC_COMP_NORM,
+    NB_VEC_ICOMP_APE,
+    NB_VEC_ICOMP_NORM,
+    NB_VEC_HYPER1, /* of hyper-connections around attention: a matrix, then base and scale; the same around the MLP */
+    NB_VEC_HYPER1_BASE,
+    NB_VEC_HYPER1_SCALE,
+    NB_VEC_HYPER2,
+    NB_VEC_HYPER2_BASE,
+    NB_VEC_HYPER2_SCALE,
     NB_VEC_COUNT,
     NB_VEC_NONE = NB_VEC_COUNT /* a norm without parameters */
 } nb_vec;
@@ -128,6 +142,8 @@ typedef enum nb_mixer {
     NB_MIX_NONE,      /* the layer is an MLP only                  */
     NB_MIX_SHARED,    /* attention over the keys and values, or the choice of keys, of an earlier layer */
     NB_MIX_KEYVAL,    /* attention whose keys are its values       */
+    NB_MIX_CSA,       /* attention over a window and chosen entries that few tokens make up */
+    NB_MIX_HCA,       /* and over all entries that many tokens make up */
     NB_MIX_COUNT
 } nb_mixer;
 
@@ -186,6 +202,7 @@ typedef enum nb_block_kind {
     NB_BLOCK_GEMMA4,   /* as SANDWICH, and more: models-2026 S4.8       */
     NB_BLOCK_GEMMA3N,
     NB_BLOCK_LONGCAT, /* two PRE halves, experts beside both: models-2026 S4.2 */
+    NB_BLOCK_HYPER,   /* several residuals, mixed around attention and MLP: models-2026 S4.10 */
     NB_BLOCK_ZAMBA    /* one norm and a mixer; in some layers a block that they share before it: models-2026 S4.6 */
 } nb_block_kind;
 
@@ -220,6 +237,7 @@ typedef enum nb_router {
     NB_ROUTE_ERNIE,      /* softmax with a correction, over max(sum, 1e-12)      */
     NB_ROUTE_LONGCAT,    /* softmax with a correction, scaled; identity experts  */
     NB_ROUTE_LLAMA4,     /* best scores; the sigmoid multiplies the expert's input */
+    NB_ROUTE_SQRT,       /* roots of softplus with a correction, shares of the sum, scaled; or experts by token */
     NB_ROUTE_GEMMA4      /* softmax, shares of the sum, times a scale of each expert */
 } nb_router;
 typedef enum nb_shared_kind {

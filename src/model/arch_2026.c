@@ -67,7 +67,35 @@ static const nb_names names_longcat = { .roles = { [NB_ROLE_QA] = "self_attn.#.q
 #define DEEPSEEK_EXPERTS                                                                                                                   \
     .router = NB_ROUTE_SIGMOID, .n_active = 8, .own_size = true, .renorm = NB_BIAS_CONFIG, .renorm_on = true, .n_groups = 1,               \
     .top_groups = 1, .n_shared = 1, .shared = NB_SHARED_COUNT
-#define RMS            .eps_key = "rms_norm_eps", .eps = 1e-5
+#define RMS .eps_key = "rms_norm_eps", .eps = 1e-5
+static const nb_names names_v4 = { .embed = "embed",
+                                   .head = "head",
+                                   .roles = { [NB_ROLE_QA] = "attn.wq_a",
+                                              [NB_ROLE_QB] = "attn.wq_b",
+                                              [NB_ROLE_KVA] = "attn.wkv",
+                                              [NB_ROLE_O] = "attn.wo_b",
+                                              [NB_ROLE_INDEX_Q] = "attn.indexer.wq_b",
+                                              [NB_ROLE_INDEX_W] = "attn.indexer.weights_proj",
+                                              [NB_ROLE_COMP_KV] = "attn.compressor.wkv",
+                                              [NB_ROLE_COMP_GATE] = "attn.compressor.wgate",
+                                              [NB_ROLE_ICOMP_KV] = "attn.indexer.compressor.wkv",
+                                              [NB_ROLE_ICOMP_GATE] = "attn.indexer.compressor.wgate" },
+                                   .vecs = { [NB_VEC_N1] = "attn_norm",
+                                             [NB_VEC_N2] = "ffn_norm",
+                                             [NB_VEC_QA] = "attn.q_norm",
+                                             [NB_VEC_KVA] = "attn.kv_norm",
+                                             [NB_VEC_SINKS] = "attn.attn_sink",
+                                             [NB_VEC_COMP_APE] = "attn.compressor.ape",
+                                             [NB_VEC_COMP_NORM] = "attn.compressor.norm.weight",
+                                             [NB_VEC_ICOMP_APE] = "attn.indexer.compressor.ape",
+                                             [NB_VEC_ICOMP_NORM] = "attn.indexer.compressor.norm.weight",
+                                             [NB_VEC_HYPER1] = "hc_attn_fn",
+                                             [NB_VEC_HYPER1_BASE] = "hc_attn_base",
+                                             [NB_VEC_HYPER1_SCALE] = "hc_attn_scale",
+                                             [NB_VEC_HYPER2] = "hc_ffn_fn",
+                                             [NB_VEC_HYPER2_BASE] = "hc_ffn_base",
+                                             [NB_VEC_HYPER2_SCALE] = "hc_ffn_scale" } };
+
 #define RMS6           .eps_key = "rms_norm_eps", .eps = 1e-6
 #define ATTENTION_BIAS .qkv_bias = NB_BIAS_CONFIG, .o_bias = NB_BIAS_CONFIG
 
@@ -470,6 +498,30 @@ static const nb_arch rows[] = {
       .quirks = NB_Q_LOGIT_CAP | NB_Q_ROPE_BACK,
       .names = &names_nanochat,
       .more = nb_cfg_nanochat },
+    { .type = "deepseek_v4",
+      .cls = "DeepseekV4ForCausalLM",
+      RMS6,
+      .theta = 1e4,
+      .head_dim = 512,
+      .kv_heads = 1,
+      .block = NB_BLOCK_HYPER,
+      .rope_pairs = true,
+      .rope = NB_LAYERS_LOCAL,
+      .local_theta = 1e4,
+      .window = NB_WINDOW_ALL,
+      .window_size = 128,
+      .moe = { .router = NB_ROUTE_SQRT,
+               .n_active = 6,
+               .own_size = true,
+               .renorm = NB_BIAS_CONFIG,
+               .renorm_on = true,
+               .n_shared = 1,
+               .scale = 1.5,
+               .shared = NB_SHARED_COUNT },
+      .names = &names_v4,
+      .sizes = nb_cfg_no_mlp,
+      .more = nb_cfg_v4,
+      .layers = nb_cfg_v4_layers },
 };
 
 const nb_arch *const nb_archs_2026 = rows;

@@ -19,5 +19,7 @@ nb_arch_read nb_cfg_no_mlp, nb_cfg_qwen3_next, nb_cfg_qwen3_5, nb_cfg_olmo_hybri
 
 /* config_gemma.c */
 nb_arch_read nb_cfg_gemma3n_sizes, nb_cfg_gemma3n, nb_cfg_gemma3n_layers, nb_cfg_gemma4, nb_cfg_gemma4_layers;
+/* config_v4.c */
+nb_arch_read nb_cfg_v4, nb_cfg_v4_layers;
 
 #endif

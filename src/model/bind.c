@@ -220,6 +220,23 @@ static nb_status plan_moe(const nb_model *m, size_t layer, nb_layer *l, nb_pack_
     return rc;
 }
 
+/* The output projection, group by group. */
+static nb_status plan_groups(const nb_model *m, size_t layer, nb_layer *l, nb_pack_list *lp, nb_err *err)
+{
+    const size_t n = m->cfg.v4.groups;
+    nb_status rc = NB_OK;
+    nb_source src;
+
+    if (l && !(l->groups = nb_arena_calloc(&l->mem, n, sizeof *l->groups)))
+        return nb_enomem(err, "the output projection");
+    for (size_t g = 0; g < n && rc == NB_OK; g++) {
+        rc = nb_v4_group(&m->plan, m->store, layer, g, &src, err);
+        if (rc == NB_OK)
+            rc = nb_pack_add(lp, l ? &l->groups[g] : NULL, &src, 1, err);
+    }
+    return rc;
+}
+
 static nb_status plan_layer(const nb_model *m, size_t layer, nb_layer *l, nb_pack_list *lp, nb_err *err)
 {
     *lp = (nb_pack_list){ 0 };
@@ -239,6 +256,8 @@ static nb_status plan_layer(const nb_model *m, size_t layer, nb_layer *l, nb_pac
                 rc = nb_pack_add(lp, l ? &l->ops[op->roles[0]] : NULL, src, n, err);
         } else if (op->kind == NB_OP_MOE) {
             rc = plan_moe(m, layer, l, lp, err);
+        } else if (op->kind == NB_OP_GROUPS) {
+            rc = plan_groups(m, layer, l, lp, err);
         }
         if (rc != NB_OK)
             return rc;
@@ -287,8 +306,7 @@ void nb_add_one(float *v, size_t n)
         v[i] += 1;
 }
 
-/* [channels][n] as [n][channels]. */
-static nb_status turn(float *v, size_t n, size_t channels, nb_err *err)
+nb_status nb_turn(float *v, size_t n, size_t channels, nb_err *err)
 {
     float *copy = nb_alloc_array(n * channels, sizeof *copy);
 
@@ -310,11 +328,13 @@ static nb_status arrange(const nb_model *m, size_t layer, nb_vec vec, float *v, 
 
     for (size_t i = 0; vec == NB_VEC_ROUTER_NORM && i < n; i++)
         v[i] = (float)((double)v[i] / sqrt((double)m->cfg.d_model));
+    if (vec == NB_VEC_HYPER1 || vec == NB_VEC_HYPER2)
+        return nb_turn(v, m->cfg.v4.streams * m->cfg.d_model, n / (m->cfg.v4.streams * m->cfg.d_model), err);
     if (vec >= NB_VEC_CONV && vec <= NB_VEC_CONV_V)
-        return turn(v, x->taps, n / x->taps, err);
+        return nb_turn(v, x->taps, n / x->taps, err);
     if (vec != NB_VEC_A_LOG || nb_plan_mixer(&m->plan, layer) != NB_MIX_SSM1)
         return NB_OK;
-    rc = turn(v, x->key_dim, x->value_dim, err);
+    rc = nb_turn(v, x->key_dim, x->value_dim, err);
     for (size_t i = 0; i < n; i++)
         v[i] = -expf(v[i]);
     return rc;
@@ -466,6 +486,8 @@ nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)
         borrow(m, layer);
     if (rc == NB_OK)
         rc = read_correction(m, layer, l, err);
+    if (rc == NB_OK)
+        rc = nb_v4_table(m, layer, &l->mem, &l->moe.by_token, err);
     if (rc == NB_OK && nb_plan_has_op(&m->plan, layer, NB_OP_ABSORB))
         rc = nb_latent_bind(m, layer, &l->mem, &l->latent, err);
     if (rc == NB_OK)
@@ -584,6 +606,9 @@ uint64_t nb_model_step_bytes(const nb_model *m)
     for (size_t l = 0; l < m->cfg.n_layers; l++)
         for (size_t r = 0; r < NB_ROLE_COUNT; r++)
             n += m->layers[l].ops[r].bytes;
+    for (size_t l = 0; l < m->cfg.n_layers; l++)
+        for (size_t g = 0; m->layers[l].groups && g < m->cfg.v4.groups; g++)
+            n += m->layers[l].groups[g].bytes;
     for (size_t l = 0; l < m->cfg.n_layers; l++)
         n += m->layers[l].latent.bytes;
     for (size_t l = 0; m->cfg.moe.sparse && l < m->cfg.n_layers; l++)

@@ -152,7 +152,7 @@ nb_status nb_bind_top(nb_model *m, const nb_host *host, nb_err *err)
     tied = !e || head->w == e || (m->cfg.tie_embeddings && head->w && same_bytes(e, head->w));
     if ((rc = nb_pack_add(&lp, &m->top.ops[NB_TOP_HEAD], head, 1, err)) == NB_OK && (rc = bind_norm(m, err)) == NB_OK &&
         (rc = bind_positions(m, err)) == NB_OK && (rc = find_projections(m, &lp, err)) == NB_OK &&
-        (rc = nb_bind_gemma(m, &lp, err)) == NB_OK && !tied)
+        (rc = nb_bind_gemma(m, &lp, err)) == NB_OK && (rc = nb_bind_v4(m, err)) == NB_OK && !tied)
         rc = copy_embed(m, e, err);
     if (rc == NB_OK) {
         const bool f32 = m->f32;

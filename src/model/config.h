@@ -46,6 +46,7 @@ typedef struct nb_moe_cfg {
     bool renorm;
     double scale, jitter;
     double limit, alpha;   /* of clamped experts; limit 0: plain ones       */
+    double clip;           /* gate at most, up within this; 0: none         */
     const uint8_t *sparse; /* [n_layers] 1: the layer has experts; NULL: none has */
     bool any_dense;
 } nb_moe_cfg;
@@ -73,6 +74,16 @@ typedef struct nb_mix_cfg {
 typedef struct nb_dims {
     size_t kv_heads, head_dim, value_dim, kv_dim, d_ff, kv_from;
 } nb_dims;
+
+/* DeepSeek-V4 (models-2026 S4.10): residual streams, entries that tokens make up, groups of the output. */
+typedef struct nb_v4_cfg {
+    bool on;
+    size_t streams, sinkhorn; /* residuals; rounds that balance how they mix */
+    double eps;               /* of those */
+    size_t rate[2];           /* tokens of an entry: CSA, HCA */
+    size_t groups, rank;      /* of the output projection */
+    const uint8_t *hashed;    /* [n_layers] 1: experts follow from the token */
+} nb_v4_cfg;
 
 /* A block of weights that several layers run: the layer it is stored with, and which use of all this is. */
 typedef struct nb_use {
@@ -126,12 +137,13 @@ typedef struct nb_config {
     size_t index_heads, index_dim, index_top; /* keys are chosen, as many as this; 0: all */
     bool index_pairs;                         /* rotated in pairs (2i, 2i+1) */
     size_t window_given;                      /* under another key; 0: not */
-    const nb_use *uses;                       /* [n_layers]; NULL: no layer shares a block. They read the residual and the embedding */
-    size_t adapt_rank;                        /* of low-rank paths of each use */
-    bool adapt_qkv;                           /* beside q, k and v too */
-    const nb_dims *dims;                      /* [n_layers]; NULL: all alike */
-    double value_mult;                        /* of v; 1: none               */
-    const uint8_t *mixer;                     /* [n_layers] nb_mixer; NULL: attention everywhere */
+    nb_v4_cfg v4;
+    const nb_use *uses;   /* [n_layers]; NULL: no layer shares a block. They read the residual and the embedding */
+    size_t adapt_rank;    /* of low-rank paths of each use */
+    bool adapt_qkv;       /* beside q, k and v too */
+    const nb_dims *dims;  /* [n_layers]; NULL: all alike */
+    double value_mult;    /* of v; 1: none               */
+    const uint8_t *mixer; /* [n_layers] nb_mixer; NULL: attention everywhere */
     nb_mix_cfg mix;
     bool gated_q;                                             /* q rows of a head are followed by its gate */
     bool out_gate;                                            /* attention output times a sigmoid of a projection */
@@ -153,6 +165,12 @@ void nb_config_clear(nb_config *c);
 static inline nb_dims nb_config_dims(const nb_config *c, size_t layer)
 {
     return c->dims ? c->dims[layer] : (nb_dims){ c->n_kv_heads, c->head_dim, c->head_dim, c->kv_dim, c->d_ff, layer };
+}
+
+/* Is what is cached of a token key and value in one? */
+static inline bool nb_config_one_kv(const nb_config *c)
+{
+    return c->mla.on || c->v4.on;
 }
 
 /* rope.c. r, the rotated components of a head (even, <= head_dim); of the local table. */

@@ -104,7 +104,8 @@ static nb_status get_granite(const nb_cfg_reader *r, nb_config *c)
 static nb_status get_sparse(const nb_cfg_reader *r, nb_config *c, const nb_moe_row *row)
 {
     static const char *const step_key[] = { "decoder_sparse_step", NULL };
-    const nb_json *only = nb_json_get(r->in, "mlp_only_layers"), *kinds = nb_json_get(r->in, "mlp_layer_types");
+    const nb_json *only = nb_json_get(r->in, "mlp_only_layers"),
+                  *kinds = row->router == NB_ROUTE_SQRT ? NULL : nb_json_get(r->in, "mlp_layer_types");
     uint8_t *sparse = nb_arena_calloc(c->mem, c->n_layers, 1);
     int64_t first = (int64_t)row->first;
     size_t step = 1;

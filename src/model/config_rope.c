@@ -169,8 +169,8 @@ nb_status nb_cfg_rope(const nb_cfg_reader *r, nb_config *c)
 
     if (nb_json_len(R) == 0)
         R = nb_json_get(r->in, "rope_parameters");
-    full = nb_json_get(R, "full_attention");
-    local = nb_json_get(R, "sliding_attention");
+    full = nb_json_get(R, "full_attention") ? nb_json_get(R, "full_attention") : nb_json_get(R, "compress");
+    local = nb_json_get(R, "sliding_attention") ? nb_json_get(R, "sliding_attention") : nb_json_get(R, "main");
     by_type = full || local;
     if (by_type && c->arch->rope != NB_LAYERS_LOCAL)
         return nb_cfg_unsupported(r, "rope_parameters", R, "one record for all layers of this architecture");

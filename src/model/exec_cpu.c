@@ -60,20 +60,24 @@ static bool place_kv(nb_xcpu *x, size_t l, bool again)
     const nb_config *c = &x->m->cfg;
     const nb_dims d = nb_config_dims(c, l);
     nb_kv_place *p = &x->kv_of[l];
-    size_t bytes;
+    size_t bytes, side;
 
     p->head = nb_kv_head_bytes(d.kv_dim, x->o.kv_dtype);
-    p->v_off = c->mla.on ? 0 : d.kv_heads * p->head; /* a latent is key and value */
+    p->v_off = nb_config_one_kv(c) ? 0 : d.kv_heads * p->head; /* a latent is key and value */
     p->page = p->v_off + d.kv_heads * p->head;
     if (nb_plan_has_op(&x->m->plan, l, NB_OP_INDEX)) {
         p->index = p->page;
         p->page += c->index_dim * NB_PAGE * (x->o.kv_dtype == NB_DT_F32 ? 4 : 2);
     }
+    p->side_page = nb_plan_rate(&x->m->plan, l) ? nb_plan_side_page(&x->m->plan, l, x->o.kv_dtype) : 0;
     p->own = true;
     p->near = x->o.n_near > 0 && nb_exec_is_near(c, l);
-    if (!nb_mul_size(p->page, p->near ? x->o.n_near : x->o.n_pages, &bytes))
+    if (!nb_mul_size(p->page, p->near ? x->o.n_near : x->o.n_pages, &bytes) || !nb_mul_size(p->side_page, x->o.n_pages, &side))
         return false;
     p->base = again ? 0 : x->kv_bytes;
+    p->side = p->base + bytes;
+    if (!nb_add_size(bytes, side, &bytes))
+        return false;
     if (!again)
         return nb_add_size(x->kv_bytes, bytes, &x->kv_bytes);
     x->kv_bytes = bytes > x->kv_bytes ? bytes : x->kv_bytes;
@@ -235,14 +239,20 @@ static void copy_pages(nb_xcpu *x, bool near, uint32_t to, uint32_t from)
         const nb_kv_place *p = &x->kv_of[l];
         if (p->own && p->near == near && to != from)
             memcpy(x->kv + p->base + to * p->page, x->kv + p->base + from * p->page, p->page);
+        if (p->own && p->side_page && !near && to != from)
+            memcpy(x->kv + p->side + to * p->side_page, x->kv + p->side + from * p->side_page, p->side_page);
     }
 }
 
 static void fill_pages(nb_xcpu *x, bool near, uint32_t page, uint8_t byte)
 {
-    for (size_t l = 0; l < x->m->cfg.n_layers; l++)
-        if (x->kv_of[l].own && x->kv_of[l].near == near)
-            memset(x->kv + x->kv_of[l].base + page * x->kv_of[l].page, byte, x->kv_of[l].page);
+    for (size_t l = 0; l < x->m->cfg.n_layers; l++) {
+        const nb_kv_place *p = &x->kv_of[l];
+        if (p->own && p->near == near)
+            memset(x->kv + p->base + page * p->page, byte, p->page);
+        if (p->own && !near)
+            memset(x->kv + p->side + page * p->side_page, byte, p->side_page);
+    }
 }
 
 static void cpu_copy_page(nb_exec *base, uint32_t to, uint32_t from)
@@ -559,15 +569,15 @@ static nb_status begin_layers(nb_xcpu *x, size_t l0, size_t l1, nb_err *err)
 {
     const nb_config *c = &x->m->cfg;
 
-    if (c->n_streams && (l0 > 0 || l1 < c->n_layers))
+    if ((c->n_streams || c->v4.on) && (l0 > 0 || l1 < c->n_layers))
         return nb_fail(err, NB_EUNSUPPORTED, "exec.layers", "", "%s has %zu residual streams: its layers run all together only",
-                       c->model_type, c->n_streams);
+                       c->model_type, c->n_streams + c->v4.streams);
     if (c->halves && l0 % c->halves != 0)
         return nb_fail(err, NB_EUNSUPPORTED, "exec.layers", "", "layers of %s run in pairs only", c->model_type);
     if (l0 > 0 && nb_xcpu_picks(x) && c->mixer && c->mixer[l0] == NB_MIX_SHARED)
         return nb_fail(err, NB_EUNSUPPORTED, "exec.layers", "", "layer %zu of %s takes the keys that an earlier layer chose", l0,
                        c->model_type);
-    if (!c->branch && !c->uses)
+    if (!c->branch && !c->uses && !c->v4.on)
         return NB_OK;
     if (!x->b->token)
         return nb_fail(err, NB_EARG, "exec.batch", "", "layers that read the embedding need the tokens");
@@ -709,7 +719,7 @@ nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb
     x->threads = nb_pool_threads(o->pool);
     if ((rc = alloc_slots(x, err)) == NB_OK && (rc = alloc_acts(x, err)) == NB_OK && (rc = alloc_kv(x, err)) == NB_OK &&
         (rc = alloc_attn(x, err)) == NB_OK && (rc = alloc_moe(x, err)) == NB_OK && (rc = nb_xcpu_states_open(x, err)) == NB_OK &&
-        (rc = nb_xcpu_index_open(x, err)) == NB_OK)
+        (rc = nb_xcpu_index_open(x, err)) == NB_OK && (rc = nb_xcpu_v4_open(x, err)) == NB_OK)
         rc = alloc_rope(x, err);
     if (rc != NB_OK) {
         cpu_close(&x->base);

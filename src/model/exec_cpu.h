@@ -40,6 +40,7 @@ typedef struct nb_block {
 
 /* Where a layer's keys and values lie: pages from base on, in a page K of every head, then V (MLA: V only). */
 typedef struct nb_kv_place {
+    size_t side, side_page;                /* in plain pages: from side on, entries, then keys that choose them; 0 bytes: none */
     size_t base, page, head, v_off, index; /* index: keys that choose, [dim][tokens]; 0: none */
     bool own;                              /* the layer writes them, and no earlier one shares the place */
     bool near;                             /* in pages that are numbered apart: the layer and all that read its keys have a window */
@@ -154,6 +155,17 @@ nb_attn nb_xcpu_attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, siz
 /* exec_gemma.c. What follows from embeddings in X beside them; what the head reads, to X; rows in layers. */
 void nb_xcpu_after_embed(nb_xcpu *x);
 void nb_xcpu_before_head(nb_xcpu *x);
+/* exec_index.c: the k best of n > k scores, as ascending indices; of equals the first. */
+void nb_xcpu_pick(const float *v, size_t n, size_t k, uint32_t *out);
+/* exec_ops.c: m rows through matrices of floats, from and to anywhere. */
+void nb_xcpu_dense(const nb_xcpu *x, const nb_fused *f, const float *in, size_t ldi, float *out, size_t ldo, size_t m);
+/* exec_v4.c, exec_v4_attn.c. */
+nb_row_fn nb_xcpu_hyper_in, nb_xcpu_hyper_out, nb_xcpu_one_kv, nb_xcpu_unrotate;
+nb_whole_fn nb_xcpu_groups, nb_xcpu_entries;
+nb_status nb_xcpu_v4_open(nb_xcpu *x, nb_err *err);
+void nb_xcpu_v4_begin(nb_xcpu *x);
+void nb_xcpu_v4_end(nb_xcpu *x);
+void nb_xcpu_attn_v4(nb_xcpu *x, size_t l);
 /* exec_shared.c. */
 nb_row_fn nb_xcpu_pair, nb_xcpu_plus;
 nb_row_fn nb_xcpu_branch, nb_xcpu_vnorm, nb_xcpu_sparse, nb_xcpu_predict, nb_xcpu_correct, nb_xcpu_spread;

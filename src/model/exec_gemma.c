@@ -62,6 +62,8 @@ void nb_xcpu_after_embed(nb_xcpu *x)
         for (size_t r = 0; r < x->rows; r++)
             layer_inputs(x, r);
     }
+    if (c->v4.on)
+        nb_xcpu_v4_begin(x);
     for (size_t r = 0; c->uses && r < x->rows; r++)
         memcpy(row_of(x, NB_SLOT_FIRST, r), row_of(x, NB_SLOT_X, r), d * sizeof(float));
     for (size_t i = 0; i < c->n_streams; i++) {
@@ -82,6 +84,8 @@ void nb_xcpu_before_head(nb_xcpu *x)
     const nb_config *c = &x->m->cfg;
     const size_t d = c->d_model, A = c->n_streams;
 
+    if (c->v4.on)
+        nb_xcpu_v4_end(x);
     for (size_t r = 0; A > 0 && r < x->rows; r++)
         memcpy(row_of(x, NB_SLOT_X, r), row_of(x, NB_SLOT_STREAMS, r), d * sizeof(float));
     for (size_t i = 1; i < A; i++) {

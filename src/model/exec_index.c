@@ -27,7 +27,7 @@ nb_status nb_xcpu_index_open(nb_xcpu *x, nb_err *err)
     const size_t pages = (c->index_top + NB_PAGE - 1) / NB_PAGE;
     size_t bytes;
 
-    if (!c->index_top)
+    if (!c->index_top || c->v4.on)
         return NB_OK;
     if (!nb_mul_size(x->o.max_m, c->index_top * sizeof *x->picked, &bytes))
         return nb_fail(err, NB_EARG, "exec.size", "", "batches of %zu rows are too large", x->o.max_m);
@@ -53,7 +53,7 @@ bool nb_xcpu_picks(const nb_xcpu *x)
 {
     bool any = false;
 
-    for (size_t r = 0; x->m->cfg.index_top && r < x->rows && !any; r++)
+    for (size_t r = 0; x->m->cfg.index_top && !x->m->cfg.v4.on && r < x->rows && !any; r++)
         any = position(x, r) >= x->m->cfg.index_top;
     return any;
 }
@@ -132,7 +132,7 @@ static uint32_t rank_of(float v)
 }
 
 /* The k largest of v[n], n > k, as ascending indices; of equals the first. By the bytes of the k-th, from the top. */
-static void pick(const float *v, size_t n, size_t k, uint32_t *out)
+void nb_xcpu_pick(const float *v, size_t n, size_t k, uint32_t *out)
 {
     uint32_t prefix = 0, mask = 0;
     size_t left = k, found = 0;
@@ -167,7 +167,7 @@ static void pick_rows(void *ctx, size_t begin, size_t end, int thread)
         if (position(j->x, r) < c->index_top)
             continue;
         score_keys(j, r, score, keys, keys + PAD64(c->index_dim * NB_PAGE));
-        pick(score, position(j->x, r) + 1, c->index_top, j->x->picked + r * c->index_top);
+        nb_xcpu_pick(score, position(j->x, r) + 1, c->index_top, j->x->picked + r * c->index_top);
     }
 }
 

@@ -162,7 +162,7 @@ static void weigh(const nb_moe_cfg *c, float *share)
     }
 }
 
-static void choose(const nb_xcpu *x, const nb_moe *w, const float *z, uint32_t *chosen, float *share)
+static void choose(const nb_xcpu *x, const nb_moe *w, size_t r, const float *z, uint32_t *chosen, float *share)
 {
     const nb_moe_cfg *c = &x->m->cfg.moe;
     const size_t n = c->n_experts + c->n_identity, k = c->n_active;
@@ -176,12 +176,18 @@ static void choose(const nb_xcpu *x, const nb_moe *w, const float *z, uint32_t *
     if (by_sigmoid(c->router))
         for (size_t i = 0; i < n; i++)
             p[i] = sigmoid(p[i]);
+    else if (c->router == NB_ROUTE_SQRT)
+        for (size_t i = 0; i < n; i++)
+            p[i] = (float)sqrt(p[i] > 20 ? (double)p[i] : log1p(exp((double)p[i])));
     else if (c->router != NB_ROUTE_TOP && c->router != NB_ROUTE_LLAMA4)
         softmax(p, n);
     for (size_t i = 0; i < n; i++)
         v[i] = p[i] + (w->correction ? w->correction[i] : 0);
     limit_groups(c, v, group, c->router == NB_ROUTE_GREEDY ? 1 : 2);
-    take_best(v, n, k, chosen);
+    if (w->by_token)
+        memcpy(chosen, w->by_token + (size_t)x->b->token[x->row0 + r] * k, k * sizeof *chosen);
+    else
+        take_best(v, n, k, chosen);
     for (size_t i = 0; i < k; i++)
         share[i] = p[chosen[i]];
     if (c->router == NB_ROUTE_TOP)
@@ -212,6 +218,18 @@ static void clamped_act(const nb_xcpu *x, float *y, float *gate, float *up, size
     x->kern->silu_mul(y, gate, up, n);
 }
 
+/* silu(gate) * up, within limits. */
+static void clipped_act(const nb_xcpu *x, float *y, float *gate, float *up, size_t n)
+{
+    const float most = (float)x->m->cfg.moe.clip;
+
+    for (size_t i = 0; i < n; i++) {
+        gate[i] = gate[i] > most ? most : gate[i];
+        up[i] = up[i] > most ? most : up[i] < -most ? -most : up[i];
+    }
+    x->kern->silu_mul(y, gate, up, n);
+}
+
 static void act_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const ffn_job *j = ctx;
@@ -221,6 +239,8 @@ static void act_rows(void *ctx, size_t begin, size_t end, int thread)
         float *gate = row_of(j->x, NB_SLOT_GU, r), *up = gate + j->f->up_off, *y = row_of(j->x, NB_SLOT_ACT, r);
         if (j->x->m->cfg.moe.plain)
             nb_xcpu_act(j->x, y, gate, j->f->ff);
+        else if (j->x->m->cfg.moe.clip > 0)
+            clipped_act(j->x, y, gate, up, j->f->ff);
         else if (j->x->m->cfg.moe.limit > 0)
             clamped_act(j->x, y, gate, up, j->f->ff);
         else
@@ -312,7 +332,7 @@ void nb_xcpu_moe(nb_xcpu *x, size_t l, const nb_op *op)
 
     nb_xcpu_linear(x, &w->router, c->router == NB_ROUTE_GEMMA4 ? NB_SLOT_KEEP : op->in, NB_SLOT_ROUTE, x->rows);
     for (size_t r = 0; r < x->rows; r++) {
-        choose(x, w, row_of(x, NB_SLOT_ROUTE, r), x->chosen + r * c->n_active, x->share + r * c->n_active);
+        choose(x, w, r, row_of(x, NB_SLOT_ROUTE, r), x->chosen + r * c->n_active, x->share + r * c->n_active);
         memset(row_of(x, op->out, r), 0, x->m->cfg.d_model * sizeof(float));
         memset(row_of(x, NB_SLOT_SUM, r), 0, c->latent * sizeof(float));
         for (size_t i = 0; c->router == NB_ROUTE_GEMMA4 && i < c->n_active; i++)

@@ -204,7 +204,7 @@ nb_attn nb_xcpu_attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, siz
     t.sinks = t.sinks ? t.sinks + head * r : NULL;
     t.pages = x->kv_of[layer].near ? b->seq->near : b->seq->pages;
     t.v = nb_xcpu_kv(x, layer, head) + x->kv_of[layer].v_off;
-    t.k = c->mla.on ? NULL : t.v - x->kv_of[layer].v_off;
+    t.k = nb_config_one_kv(c) ? NULL : t.v - x->kv_of[layer].v_off;
     t.page_stride = x->kv_of[layer].page;
     t.kv_dtype = x->o.kv_dtype;
     return t;
@@ -295,6 +295,11 @@ static void op_attn(nb_xcpu *x, size_t l)
     const nb_dims d = nb_config_dims(c, l);
     const size_t tasks = x->n_blocks * d.kv_heads;
 
+    if (c->v4.on) {
+        nb_xcpu_flush(x);
+        nb_xcpu_attn_v4(x, l);
+        return;
+    }
     if (d.kv_from == l)
         push(x, nb_xcpu_put_kv, l, NULL, NULL);
     nb_xcpu_flush(x);
@@ -314,9 +319,9 @@ static void op_attn(nb_xcpu *x, size_t l)
 /* ---- the layer ------------------------------------------------------------------------------------------------ */
 
 static nb_whole_fn *const whole_ops[NB_OP_COUNT] = {
-    [NB_OP_ABSORB] = nb_xcpu_absorb, [NB_OP_UNFOLD] = nb_xcpu_unfold, [NB_OP_MOE] = nb_xcpu_moe,     [NB_OP_INDEX] = nb_xcpu_index,
-    [NB_OP_CONV] = nb_xcpu_conv,     [NB_OP_SHORT] = nb_xcpu_conv,    [NB_OP_DELTA] = nb_xcpu_delta, [NB_OP_SSM] = nb_xcpu_ssm,
-    [NB_OP_SSM1] = nb_xcpu_ssm1,     [NB_OP_LINATT] = nb_xcpu_linatt,
+    [NB_OP_ABSORB] = nb_xcpu_absorb, [NB_OP_UNFOLD] = nb_xcpu_unfold, [NB_OP_MOE] = nb_xcpu_moe,         [NB_OP_INDEX] = nb_xcpu_index,
+    [NB_OP_CONV] = nb_xcpu_conv,     [NB_OP_SHORT] = nb_xcpu_conv,    [NB_OP_DELTA] = nb_xcpu_delta,     [NB_OP_SSM] = nb_xcpu_ssm,
+    [NB_OP_SSM1] = nb_xcpu_ssm1,     [NB_OP_LINATT] = nb_xcpu_linatt, [NB_OP_ENTRIES] = nb_xcpu_entries, [NB_OP_GROUPS] = nb_xcpu_groups,
 };
 
 void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1)
@@ -375,6 +380,13 @@ void nb_xcpu_linear(nb_xcpu *x, const nb_fused *f, nb_slot in, nb_slot out, size
     linear_job j = { .x = x, .f = f, .m = m, .in = x->slot[in], .ldi = p->slot_width[in], .out = x->slot[out], .ldo = p->slot_width[out] };
 
     quant_input(x, f, in, m);
+    run_linear(x, &j, f->n_strips);
+}
+
+void nb_xcpu_dense(const nb_xcpu *x, const nb_fused *f, const float *in, size_t ldi, float *out, size_t ldo, size_t m)
+{
+    linear_job j = { .x = x, .f = f, .m = m, .in = in, .ldi = ldi, .out = out, .ldo = ldo };
+
     run_linear(x, &j, f->n_strips);
 }
 

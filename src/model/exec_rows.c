@@ -32,7 +32,7 @@ static void op_norm(nb_xcpu *x, const nb_item *it, size_t r)
 
     if (vec == NB_VEC_QA) { /* its epsilon is not that of the layers */
         float *q = at(x, it->op->in, r);
-        x->kern->rmsnorm(q, q, it->layer->vec[vec], 0, 1e-6f, x->m->cfg.mla.q_rank);
+        x->kern->rmsnorm(q, q, it->layer->vec[vec], 0, x->m->cfg.v4.on ? (float)x->m->cfg.norm_eps : 1e-6f, x->m->cfg.mla.q_rank);
         return;
     }
     norm_row(x, at(x, it->op->out, r), at(x, it->op->in, r), vec_of(it->layer, vec), vec_of(it->layer, nb_plan_vec_bias(&x->m->plan, vec)));
@@ -385,6 +385,10 @@ nb_row_fn *const nb_xcpu_rows[NB_OP_COUNT] = {
     [NB_OP_CORRECT] = nb_xcpu_correct,
     [NB_OP_SPREAD] = nb_xcpu_spread,
     [NB_OP_PAIR] = nb_xcpu_pair,
+    [NB_OP_HYPER_IN] = nb_xcpu_hyper_in,
+    [NB_OP_HYPER_OUT] = nb_xcpu_hyper_out,
+    [NB_OP_ONE_KV] = nb_xcpu_one_kv,
+    [NB_OP_UNROTATE] = nb_xcpu_unrotate,
     [NB_OP_PLUS] = nb_xcpu_plus,
     [NB_OP_PACK] = op_pack,
     [NB_OP_ACT_MUL] = op_act_mul,

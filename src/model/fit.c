@@ -56,6 +56,11 @@ static nb_status layer_bytes(const nb_plan *p, const nb_scan *sc, const nb_store
             *bytes += nb_latent_bytes(p->cfg, NB_DT_BF16);
         if (op->kind == NB_OP_MOE)
             rc = moe_bytes(p, sc, s, layer, bytes, err);
+        for (size_t g = 0; op->kind == NB_OP_GROUPS && g < p->cfg->v4.groups && rc == NB_OK; g++) {
+            rc = nb_v4_group(p, s, layer, g, &src[0], err);
+            if (rc == NB_OK)
+                rc = fused_bytes(src, 1, bytes, err);
+        }
         if (op->kind != NB_OP_LINEAR || nb_plan_stored_at(p, layer, op->roles[0]) != layer)
             continue;
         rc = nb_source_op(p, s, sc, layer, op, src, &n, err);
@@ -103,11 +108,8 @@ nb_status nb_model_fit(const nb_config *cfg, const nb_plan *plan, const nb_scan 
     nb_status rc = NB_OK;
 
     *out = (nb_fit){ .state = (uint64_t)nb_plan_states(plan) * sizeof(float) };
-    for (size_t l = 0; l < cfg->n_layers; l++) {
-        const nb_dims d = nb_config_dims(cfg, l);
-        page += nb_plan_has_kv(plan, l) && d.kv_from == l ? (cfg->mla.on ? 1 : 2) * d.kv_heads * nb_kv_head_bytes(d.kv_dim, kv) : 0;
-        page += nb_plan_has_op(plan, l, NB_OP_INDEX) ? NB_PAGE * cfg->index_dim * (kv == NB_DT_F32 ? 4 : 2) : 0;
-    }
+    for (size_t l = 0; l < cfg->n_layers; l++)
+        page += nb_plan_kv_page(plan, l, kv) + nb_plan_side_page(plan, l, kv);
     for (size_t l = 0; s && l < cfg->n_layers && rc == NB_OK; l++)
         rc = layer_bytes(plan, scan, s, l, &out->weights, err);
     if (s && rc == NB_OK)

@@ -46,7 +46,7 @@ static inline bool nb_mod_stays(const nb_plan *p, nb_mod mod)
     if (p->cfg->uses && (r < NB_ROLE_MIX_IN || r > NB_ROLE_BLEND))
         return true;
     return r == NB_ROLE_OGATE || (r >= NB_ROLE_MIX_ZA && r <= NB_ROLE_MIX_DT) || r == NB_ROLE_SIDE_IN || r == NB_ROLE_SIDE_OUT ||
-           r == NB_ROLE_INDEX_W;
+           r == NB_ROLE_INDEX_W || (r >= NB_ROLE_COMP_KV && r <= NB_ROLE_ICOMP_GATE) || (r == NB_ROLE_INDEX_Q && p->cfg->v4.on);
 }
 
 /* Outputs and inputs. */

@@ -5,7 +5,7 @@
 
 #include "model/weights.h"
 
-static const char *const blocks[] = { "mlp.", "block_sparse_moe.", "feed_forward.", "mixer.", "" }; /* gemma4: beside the MLP */
+static const char *const blocks[] = { "mlp.", "block_sparse_moe.", "feed_forward.", "mixer.", "ffn.", "" }; /* gemma4: beside the MLP */
 static const char *const experts_of[][3] = { { "gate_proj", "up_proj", "down_proj" }, { "w1", "w3", "w2" } };
 
 static bool exists(const nb_store *s, const nb_scan *sc, const char *prefix)
@@ -182,18 +182,20 @@ static nb_status find_expert(const nb_plan *p, const nb_store *s, const nb_scan 
 /* The shared expert: three linears, or two with gate and up as one. */
 static nb_status find_shared(const nb_plan *p, const nb_store *s, const nb_scan *sc, const char *layer, nb_ffn_source *out, nb_err *err)
 {
-    static const char *const names[] = { "mlp.shared_experts",  "mlp.shared_expert",          "shared_mlp",
-                                         "mlp.shared_mlp",      "feed_forward.shared_expert", "block_sparse_moe.shared_experts",
-                                         "mixer.shared_experts" };
+    static const char *const names[] = { "mlp.shared_experts",   "mlp.shared_expert",          "shared_mlp",
+                                         "mlp.shared_mlp",       "feed_forward.shared_expert", "block_sparse_moe.shared_experts",
+                                         "mixer.shared_experts", "ffn.shared_experts" };
     const size_t d = p->cfg->d_model, ff = p->cfg->moe.shared_ff;
     char prefix[256], name[288];
     nb_status rc;
 
     for (size_t i = 0; i < NB_LEN(names); i++) {
         snprintf(prefix, sizeof prefix, "%s%s", layer, names[i]);
-        snprintf(name, sizeof name, "%s.%s", prefix, experts_of[0][p->cfg->moe.plain]);
-        if (exists(s, sc, name))
-            return find_apart(s, sc, prefix, experts_of[0], p->cfg->moe.plain, ff, d, out, err);
+        for (size_t e = 0; e < NB_LEN(experts_of); e++) {
+            snprintf(name, sizeof name, "%s.%s", prefix, experts_of[e][p->cfg->moe.plain]);
+            if (exists(s, sc, name))
+                return find_apart(s, sc, prefix, experts_of[e], p->cfg->moe.plain, ff, d, out, err);
+        }
         snprintf(name, sizeof name, "%s.input_linear", prefix);
         if (!exists(s, sc, name))
             continue;
@@ -226,14 +228,19 @@ nb_status nb_moe_router(const nb_plan *p, const nb_store *s, size_t layer, nb_so
                                          "feed_forward.gate",
                                          "mixer.gate",
                                          "mlp.router.classifier",
-                                         "router.proj" };
+                                         "router.proj",
+                                         "ffn.gate" };
     char prefix[128], name[192];
 
     nb_plan_layer(p, layer, prefix, sizeof prefix);
     for (size_t i = 0; i < NB_LEN(names); i++) {
         snprintf(name, sizeof name, "%s%s", prefix, names[i]);
-        if (exists(s, NULL, name))
-            return nb_source_find(s, NULL, name, p->cfg->moe.n_experts + p->cfg->moe.n_identity, p->cfg->d_model, out, err);
+        if (exists(s, NULL, name)) {
+            const nb_status rc = nb_source_find(s, NULL, name, p->cfg->moe.n_experts + p->cfg->moe.n_identity, p->cfg->d_model, out, err);
+            if (p->cfg->moe.router == NB_ROUTE_SQRT) /* what is called its bias corrects the choice only */
+                out->bias = NULL;
+            return rc;
+        }
     }
     return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%smlp.gate.weight\" is missing", prefix);
 }
@@ -268,12 +275,14 @@ const nb_tensor *nb_moe_correction(const nb_plan *p, const nb_store *s, size_t l
                                          "feed_forward.expert_bias",
                                          "block_sparse_moe.e_score_correction_bias",
                                          "block_sparse_moe.gate.e_score_correction_bias",
-                                         "mixer.gate.e_score_correction_bias" };
+                                         "mixer.gate.e_score_correction_bias",
+                                         "ffn.gate.bias" };
     const nb_router router = p->cfg->moe.router;
     const nb_tensor *t = NULL;
     char prefix[128], name[192];
 
-    if (router != NB_ROUTE_SIGMOID && (router < NB_ROUTE_SIGMOID_M2 || router == NB_ROUTE_GROUPS || router >= NB_ROUTE_LLAMA4))
+    if (router != NB_ROUTE_SIGMOID && router != NB_ROUTE_SQRT &&
+        (router < NB_ROUTE_SIGMOID_M2 || router == NB_ROUTE_GROUPS || router >= NB_ROUTE_LLAMA4))
         return NULL;
     nb_plan_layer(p, layer, prefix, sizeof prefix);
     for (size_t i = 0; i < NB_LEN(names) && !t; i++) {

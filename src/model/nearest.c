@@ -103,7 +103,7 @@ static bool of_experts(const char *rest, size_t n)
 {
     return within(rest, n, "expert") || within(rest, n, "moe") || within(rest, n, "router") || within(rest, n, "mlp.gate") ||
            within(rest, n, "shared") || within(rest, n, "feed_forward.gate") || within(rest, n, "mixer.gate") ||
-           within(rest, n, "latent") || strstr(rest, "expert_bias") || strstr(rest, "e_score_correction");
+           within(rest, n, "latent") || strncmp(rest, "ffn.gate.", 9) == 0 || strstr(rest, "expert_bias") || strstr(rest, "e_score_correction");
 }
 
 /* Tables that hold nothing to compute with: rotations, masks, scales beside an activation. */
@@ -186,6 +186,10 @@ static void look_at(look *k, size_t layer)
         const bool whole = v >= NB_VEC_N1_BIAS; /* a name that is no stem, or whose stem is that of the weight */
         const char *each = nb_plan_vec_parts(k->p, (nb_vec)v) > 1 ? strstr(name, ".norms") : NULL;
         expect(k, name, each ? (size_t)(each - name) : whole ? strlen(name) : stem_len(name), nb_store_find(k->s, name) != NULL);
+    }
+    if (nb_plan_has_op(k->p, layer, NB_OP_GROUPS)) {
+        snprintf(name, sizeof name, "%sattn.wo_a", k->layer);
+        expect(k, name, strlen(name), any_leaf(k, name + strlen(k->layer)));
     }
     if (nb_plan_has_op(k->p, layer, NB_OP_ABSORB)) {
         nb_plan_kv_b(k->p, layer, name, sizeof name);

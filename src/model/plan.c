@@ -31,7 +31,7 @@ static bool reads(const nb_op *op, nb_vec vec)
     case NB_VEC_N2_BIAS:
         return op->kind == NB_OP_NORM && (nb_vec)(NB_VEC_N1_BIAS + op->vec) == vec;
     case NB_VEC_KVA:
-        return op->kind == NB_OP_LATENT;
+        return op->kind == NB_OP_LATENT || op->kind == NB_OP_ONE_KV;
     case NB_VEC_SINKS:
         return op->kind == NB_OP_ATTN;
     case NB_VEC_ACT_SCALE:
@@ -62,6 +62,19 @@ static bool reads(const nb_op *op, nb_vec vec)
     case NB_VEC_INDEX_NORM:
     case NB_VEC_INDEX_BIAS:
         return op->kind == NB_OP_INDEX;
+    case NB_VEC_COMP_APE:
+    case NB_VEC_COMP_NORM:
+    case NB_VEC_ICOMP_APE:
+    case NB_VEC_ICOMP_NORM:
+        return op->kind == NB_OP_ENTRIES;
+    case NB_VEC_HYPER1:
+    case NB_VEC_HYPER1_BASE:
+    case NB_VEC_HYPER1_SCALE:
+        return op->kind == NB_OP_HYPER_IN && op->vec == NB_VEC_HYPER1;
+    case NB_VEC_HYPER2:
+    case NB_VEC_HYPER2_BASE:
+    case NB_VEC_HYPER2_SCALE:
+        return op->kind == NB_OP_HYPER_IN && op->vec == NB_VEC_HYPER2;
     case NB_VEC_PAIR_NORM:
         return op->kind == NB_OP_PAIR;
     case NB_VEC_ALT_ROUTER:
@@ -82,6 +95,8 @@ bool nb_plan_has_vec(const nb_plan *p, size_t layer, nb_vec vec)
     if (vec == NB_VEC_SINKS && p->cfg->sinks_local && !(p->cfg->windowed && p->cfg->windowed[layer]))
         return false;
     if ((vec == NB_VEC_KN || vec == NB_VEC_KN_BIAS) && nb_plan_mixer(p, layer) == NB_MIX_SHARED)
+        return false;
+    if (vec >= NB_VEC_ICOMP_APE && vec <= NB_VEC_ICOMP_NORM && nb_plan_mixer(p, layer) != NB_MIX_CSA)
         return false;
     for (size_t i = 0; i < p->n_ops && nb_plan_vec_size(p, vec) > 0; i++)
         if (reads(&p->ops[i], vec) && nb_plan_runs(p, &p->ops[i], layer))
@@ -405,6 +420,9 @@ static void emit_layer(nb_plan *p, bool fused_qkv, bool fused_gu)
     case NB_BLOCK_GEMMA3N:
         nb_plan_emit_gemma3n(p);
         break;
+    case NB_BLOCK_HYPER:
+        nb_plan_emit_v4(p);
+        break;
     case NB_BLOCK_ZAMBA:
         nb_plan_emit_zamba(p);
         break;
@@ -489,5 +507,5 @@ bool nb_plan_alone(const nb_plan *p)
     for (size_t l = 0; c->dims && l < c->n_layers; l++)
         if (c->dims[l].kv_from != l)
             return false;
-    return !c->n_streams && !c->halves;
+    return !c->n_streams && !c->halves && !c->v4.on;
 }

@@ -12,45 +12,51 @@
 #include "tensor/store.h"
 
 typedef enum nb_op_kind {
-    NB_OP_NORM,     /* out = norm(in) with vector weight                  */
-    NB_OP_LINEAR,   /* out = W in (+ bias); W may be a fused matrix       */
-    NB_OP_QKNORM,   /* norm of q and k inside the QKV slot                */
-    NB_OP_CLIP,     /* limit q, k, v inside the QKV slot                  */
-    NB_OP_ROPE,     /* rotate q and k inside the QKV slot                 */
-    NB_OP_WIDEN,    /* q, k, v with values as long as keys */
-    NB_OP_ALIBI,    /* q, k, v with the components that carry position biases */
-    NB_OP_LATENT,   /* norm the latent of k and v, rotate q and k */
-    NB_OP_ABSORB,   /* q of every head in terms of the latent */
-    NB_OP_JOIN,     /* q, k, v of latent attention side by side */
-    NB_OP_UNFOLD,   /* values of every head from its latent */
-    NB_OP_ATTN,     /* append k, v; out = attention(q)                    */
-    NB_OP_PACK,     /* the first head_dim components of every head        */
-    NB_OP_ACT,      /* out = act(in) of a plain MLP                       */
-    NB_OP_ACT_MUL,  /* out = act(gate half) * up half                     */
-    NB_OP_MOE,      /* out = the mixture of experts of in                 */
-    NB_OP_ADD,      /* out = keep out + gain in                           */
-    NB_OP_SCALE,    /* out = gain out                                     */
-    NB_OP_UNGATE,   /* q heads moved together inside the QKV slot, their gates to out */
-    NB_OP_OGATE,    /* out *= sigmoid(in)                                 */
-    NB_OP_GROW,     /* q times a factor that grows with the position      */
-    NB_OP_PARTS,    /* parts of the input of Mamba-2 times their multipliers */
-    NB_OP_CONV,     /* out = silu(causal convolution of in) over the tokens */
-    NB_OP_SHORT,    /* short convolution between its two gates            */
-    NB_OP_DELTA,    /* gated delta rule and its output norm; also KDA      */
-    NB_OP_SSM,      /* Mamba-2                                            */
-    NB_OP_SSM_NORM, /* its gate and norm                                  */
-    NB_OP_DT_NORM,  /* Mamba-1: norms of time step, B and C               */
-    NB_OP_SSM1,     /* Mamba-1 with its gate                              */
-    NB_OP_LINATT,   /* lightning attention with its norm and gate         */
-    NB_OP_INDEX,    /* the key that chooses cached; the keys of every row chosen */
-    NB_OP_VNORM,    /* v without its length; of k where that is the value */
-    NB_OP_SPARSE,   /* the gate, but for what is far above its mean */
-    NB_OP_BRANCH,   /* out = act(in) times the layer's own input  */
-    NB_OP_PREDICT,  /* residual streams mixed; the active one to out */
-    NB_OP_CORRECT,  /* and corrected by what the layer made of it; its branch to out */
-    NB_OP_SPREAD,   /* in added to all streams but the first      */
-    NB_OP_PAIR,     /* out = norm of in and the embedding side by side */
-    NB_OP_PLUS,     /* in added where the outputs of the first role lie in out */
+    NB_OP_NORM,      /* out = norm(in) with vector weight                  */
+    NB_OP_LINEAR,    /* out = W in (+ bias); W may be a fused matrix       */
+    NB_OP_QKNORM,    /* norm of q and k inside the QKV slot                */
+    NB_OP_CLIP,      /* limit q, k, v inside the QKV slot                  */
+    NB_OP_ROPE,      /* rotate q and k inside the QKV slot                 */
+    NB_OP_WIDEN,     /* q, k, v with values as long as keys */
+    NB_OP_ALIBI,     /* q, k, v with the components that carry position biases */
+    NB_OP_LATENT,    /* norm the latent of k and v, rotate q and k */
+    NB_OP_ABSORB,    /* q of every head in terms of the latent */
+    NB_OP_JOIN,      /* q, k, v of latent attention side by side */
+    NB_OP_UNFOLD,    /* values of every head from its latent */
+    NB_OP_ATTN,      /* append k, v; out = attention(q)                    */
+    NB_OP_PACK,      /* the first head_dim components of every head        */
+    NB_OP_ACT,       /* out = act(in) of a plain MLP                       */
+    NB_OP_ACT_MUL,   /* out = act(gate half) * up half                     */
+    NB_OP_MOE,       /* out = the mixture of experts of in                 */
+    NB_OP_ADD,       /* out = keep out + gain in                           */
+    NB_OP_SCALE,     /* out = gain out                                     */
+    NB_OP_UNGATE,    /* q heads moved together inside the QKV slot, their gates to out */
+    NB_OP_OGATE,     /* out *= sigmoid(in)                                 */
+    NB_OP_GROW,      /* q times a factor that grows with the position      */
+    NB_OP_PARTS,     /* parts of the input of Mamba-2 times their multipliers */
+    NB_OP_CONV,      /* out = silu(causal convolution of in) over the tokens */
+    NB_OP_SHORT,     /* short convolution between its two gates            */
+    NB_OP_DELTA,     /* gated delta rule and its output norm; also KDA      */
+    NB_OP_SSM,       /* Mamba-2                                            */
+    NB_OP_SSM_NORM,  /* its gate and norm                                  */
+    NB_OP_DT_NORM,   /* Mamba-1: norms of time step, B and C               */
+    NB_OP_SSM1,      /* Mamba-1 with its gate                              */
+    NB_OP_LINATT,    /* lightning attention with its norm and gate         */
+    NB_OP_INDEX,     /* the key that chooses cached; the keys of every row chosen */
+    NB_OP_VNORM,     /* v without its length; of k where that is the value */
+    NB_OP_SPARSE,    /* the gate, but for what is far above its mean */
+    NB_OP_BRANCH,    /* out = act(in) times the layer's own input  */
+    NB_OP_PREDICT,   /* residual streams mixed; the active one to out */
+    NB_OP_CORRECT,   /* and corrected by what the layer made of it; its branch to out */
+    NB_OP_SPREAD,    /* in added to all streams but the first      */
+    NB_OP_PAIR,      /* out = norm of in and the embedding side by side */
+    NB_OP_HYPER_IN,  /* out = the streams of in, mixed; how they are mixed behind, to HYPER */
+    NB_OP_HYPER_OUT, /* the streams of out, mixed, and in; the first one to X */
+    NB_OP_ONE_KV,    /* norms of q and of the one key that is the value; both rotated, in their last components */
+    NB_OP_ENTRIES,   /* windows that are complete become entries in the cache */
+    NB_OP_UNROTATE,  /* heads turned back */
+    NB_OP_GROUPS,    /* out = group by group of in its own matrix */
+    NB_OP_PLUS,      /* in added where the outputs of the first role lie in out */
     NB_OP_COUNT
 } nb_op_kind;
 
@@ -84,7 +90,10 @@ typedef enum nb_slot {
     NB_SLOT_IQ,      /* queries that choose keys */
     NB_SLOT_IK,      /* the key, the weights of the heads */
     NB_SLOT_FIRST,   /* the embedding, kept for all layers */
-    NB_SLOT_PAIR,    /* it beside the residual, normed */
+    NB_SLOT_HYPER,   /* how streams are mixed: of the new, of the old ones */
+    NB_SLOT_COMP,    /* what entries are made of; of the keys that choose them */
+    NB_SLOT_ICOMP,
+    NB_SLOT_PAIR, /* it beside the residual, normed */
     NB_SLOT_COUNT
 } nb_slot;
 
@@ -182,6 +191,14 @@ nb_mixer nb_plan_mixer(const nb_plan *p, size_t layer);
 size_t nb_plan_conv_state(const nb_plan *p, size_t layer);
 size_t nb_plan_state(const nb_plan *p, size_t layer);
 size_t nb_plan_states(const nb_plan *p);
+/* Of layers with compressed entries: tokens of one (0: the layer has none), entries of a page, and channels
+ * of the tokens they are made of; index: of the keys that choose entries. */
+size_t nb_plan_rate(const nb_plan *p, size_t layer);
+size_t nb_plan_page_entries(const nb_plan *p, size_t layer);
+size_t nb_plan_entry_channels(const nb_plan *p, size_t layer, bool index);
+/* Bytes of a page in a layer: keys and values; what lies beside them: keys that choose, entries. */
+size_t nb_plan_kv_page(const nb_plan *p, size_t layer, nb_dtype t);
+size_t nb_plan_side_page(const nb_plan *p, size_t layer, nb_dtype t);
 
 /* The LINEAR op that holds a role (the first, where kinds of layers have one each); n_ops when none does. */
 size_t nb_plan_op_of(const nb_plan *p, nb_role role);

@@ -178,6 +178,8 @@ size_t nb_plan_state(const nb_plan *p, size_t layer)
     const nb_mix_cfg *x = &p->cfg->mix;
     const nb_mixer m = nb_plan_mixer(p, layer);
 
+    if (m == NB_MIX_CSA || m == NB_MIX_HCA)
+        return nb_plan_v4_state(p, layer);
     if (m == NB_MIX_ATTN || m >= NB_MIX_NONE)
         return 0;
     return PAD64(nb_plan_conv_state(p, layer)) + (m == NB_MIX_CONV ? 0 : PAD64(x->heads * x->key_dim * x->value_dim));

@@ -36,5 +36,11 @@ void nb_plan_emit_zamba(nb_plan *p);
 void nb_plan_emit_adapters(nb_plan *p, nb_slot in); /* of q, k, v */
 void nb_plan_size_shared(nb_plan *p);
 bool nb_plan_shared_linear(const nb_plan *p, nb_role role, size_t *n, size_t *k);
+/* plan_v4.c: the same for DeepSeek-V4. */
+void nb_plan_emit_v4(nb_plan *p);
+void nb_plan_size_v4(nb_plan *p);
+bool nb_plan_v4_linear(const nb_plan *p, nb_role role, size_t *n, size_t *k);
+size_t nb_plan_v4_vec(const nb_plan *p, nb_vec vec);
+size_t nb_plan_v4_state(const nb_plan *p, size_t layer);
 
 #endif

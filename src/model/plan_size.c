@@ -12,6 +12,8 @@ void nb_plan_linear_size_at(const nb_plan *p, size_t layer, nb_role role, size_t
     const nb_dims d = nb_config_dims(c, layer);
 
     nb_plan_linear_size(p, role, n, k);
+    if (role >= NB_ROLE_COMP_KV && role <= NB_ROLE_ICOMP_GATE)
+        *n = nb_plan_entry_channels(p, layer, role >= NB_ROLE_ICOMP_KV);
     if (!c->dims)
         return;
     if (role == NB_ROLE_Q)
@@ -30,6 +32,8 @@ size_t nb_plan_vec_size_at(const nb_plan *p, size_t layer, nb_vec vec)
 {
     const size_t n = nb_plan_vec_size(p, vec);
 
+    if (vec == NB_VEC_COMP_APE || vec == NB_VEC_ICOMP_APE)
+        return nb_plan_rate(p, layer) * nb_plan_entry_channels(p, layer, vec == NB_VEC_ICOMP_APE);
     return n > 0 && p->cfg->dims && (vec == NB_VEC_QN || vec == NB_VEC_KN) ? nb_config_dims(p->cfg, layer).head_dim : n;
 }
 
@@ -68,7 +72,8 @@ void nb_plan_linear_size(const nb_plan *p, nb_role role, size_t *n, size_t *k)
 {
     const nb_config *c = p->cfg;
 
-    if (nb_plan_mix_linear(p, role, n, k) || nb_plan_gemma_linear(p, role, n, k) || nb_plan_shared_linear(p, role, n, k))
+    if (nb_plan_mix_linear(p, role, n, k) || nb_plan_gemma_linear(p, role, n, k) || nb_plan_shared_linear(p, role, n, k) ||
+        nb_plan_v4_linear(p, role, n, k))
         return;
     *k = c->d_model;
     switch (role) {
@@ -166,14 +171,14 @@ size_t nb_plan_vec_size(const nb_plan *p, nb_vec vec)
     case NB_VEC_QA:
         return c->mla.q_rank;
     case NB_VEC_KVA:
-        return c->mla.kv_rank;
+        return c->v4.on ? c->head_dim : c->mla.kv_rank;
     case NB_VEC_INDEX_NORM:
     case NB_VEC_INDEX_BIAS:
-        return c->index_top ? c->index_dim : 0;
+        return c->index_top && !c->v4.on ? c->index_dim : 0;
     case NB_VEC_PAIR_NORM:
         return c->uses ? 2 * c->d_model : 0;
     case NB_VEC_SINKS:
-        return c->arch->quirks & NB_Q_OSS || c->sinks_local ? c->n_heads : 0;
+        return c->arch->quirks & NB_Q_OSS || c->sinks_local || c->v4.on ? c->n_heads : 0;
     case NB_VEC_ACT_SCALE:
         return p->has_act_scale ? c->d_ff : 0;
     case NB_VEC_ALPHA_P:
@@ -182,6 +187,8 @@ size_t nb_plan_vec_size(const nb_plan *p, nb_vec vec)
     case NB_VEC_EPS:
         return c->act == NB_ACT_XIELU;
     default:
+        if (vec >= NB_VEC_COMP_APE)
+            return nb_plan_v4_vec(p, vec);
         return vec < NB_VEC_DENSE_NORM ? nb_plan_mix_vec(p, vec) : nb_plan_gemma_vec(p, vec);
     }
 }
@@ -273,17 +280,20 @@ void nb_plan_size_slots(nb_plan *p)
     if (c->mla.on)
         size_latent(p);
     len[NB_SLOT_IQ] = c->index_heads * c->index_dim;
-    len[NB_SLOT_IK] = c->index_top ? PAD64(c->index_dim) + c->index_heads : 0;
+    len[NB_SLOT_IK] = c->index_top && !c->v4.on ? PAD64(c->index_dim) + c->index_heads : 0;
     len[NB_SLOT_KEEP] = c->halves ? c->d_model : 0;
     len[NB_SLOT_GU] = !gated ? c->d_ff : p->has_role[NB_ROLE_GATE_UP] ? 2 * c->d_ff : 2 * PAD64(c->d_ff);
     len[NB_SLOT_ACT] = c->d_ff;
     nb_plan_size_mixers(p);
     nb_plan_size_gemma(p);
     nb_plan_size_shared(p);
+    nb_plan_size_v4(p);
     for (size_t l = 0; c->dims && l < c->n_layers; l++)
         widen_slots(p, l);
     for (size_t i = 0; i < NB_SLOT_COUNT; i++)
         p->slot_width[i] = PAD64(len[i]);
+    if (c->v4.on) /* the last group's rows are padded */
+        p->slot_width[NB_SLOT_FOLD] = PAD64((c->v4.groups - 1) * c->v4.rank + PAD64(c->v4.rank));
     if (c->moe.sparse) {
         const size_t ff = PAD64(c->moe.ff > c->moe.shared_ff ? c->moe.ff : c->moe.shared_ff);
         size_t *w = p->slot_width;

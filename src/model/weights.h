@@ -51,6 +51,7 @@ typedef struct nb_moe {
     float *correction;     /* [n_experts] or NULL */
     nb_fused gate;         /* of the shared one, one output; no matrices: none */
     nb_fused enter, leave; /* projections around the experts; no matrices: none */
+    uint32_t *by_token;    /* [vocab][n_active] or NULL: chosen by their scores */
 } nb_moe;
 
 /* kv_b of latent attention, taken apart by head. */
@@ -73,6 +74,7 @@ typedef struct nb_layer {
     float *vec[NB_VEC_COUNT];
     nb_moe moe;
     nb_latent latent;
+    nb_fused *groups;     /* [v4.groups] of the output projection, or NULL */
     unsigned char *block; /* packed matrices, one huge block */
     size_t block_bytes;
     nb_arena mem; /* norm vectors, biases, permutations */
@@ -128,6 +130,12 @@ nb_status nb_first_error(const nb_err *errs, size_t n, nb_err *err);
 nb_status nb_bind_top(nb_model *m, const nb_host *host, nb_err *err);
 /* bind_gemma.c: inputs of single layers, projections of streams; matrices to the list. */
 nb_status nb_bind_gemma(nb_model *m, nb_pack_list *lp, nb_err *err);
+/* [channels][n] as [n][channels]. */
+nb_status nb_turn(float *v, size_t n, size_t channels, nb_err *err);
+/* bind_v4.c: the streams at the head; one group's matrix of the output; experts by token. */
+nb_status nb_bind_v4(nb_model *m, nb_err *err);
+nb_status nb_v4_group(const nb_plan *p, const nb_store *s, size_t layer, size_t g, nb_source *out, nb_err *err);
+nb_status nb_v4_table(const nb_model *m, size_t layer, nb_arena *mem, uint32_t **out, nb_err *err);
 /* source.c: find `prefix` in scan or store and check its shape [n][k]. NB_EFORMAT cfg.missing_tensor, cfg.shape_mismatch. */
 nb_status nb_source_find(const nb_store *s, const nb_scan *sc, const char *prefix, size_t n, size_t k, nb_source *out, nb_err *err);
 /* Parts of a linear op of a layer; n_parts of them. */

@@ -20,7 +20,7 @@ ids=$model/golden.safetensors
 
 code 0 "$NIBBLE" inspect $model
 grep -q 'qwen3_5_text' "$TMP/out"
-for m in qwen3_next lfm2 granitemoehybrid nemotron_h-latent falcon_h1 mamba2 jamba kimi_linear minimax olmo_hybrid gemma3n gemma4 deepseek_v32 longcat_flash; do
+for m in qwen3_next lfm2 granitemoehybrid nemotron_h-latent falcon_h1 mamba2 jamba kimi_linear minimax olmo_hybrid gemma3n gemma4 deepseek_v32 longcat_flash zamba2 deepseek_v4; do
     code 0 "$NIBBLE" check $root/$m
     if grep -E 'NAM-00|SHP-0|cfg\.' "$TMP/out" "$TMP/err"; then
         echo "not ok: check finds something in $m"

@@ -267,7 +267,10 @@ static void table(void **state)
         snprintf(edit, sizeof edit,
                  "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"num_local_experts\":16,\"num_experts_per_tok\":2,\"moe_intermediate_"
                  "size\":32,\"num_kv_shared_layers\":0,\"hybrid_layer_ids\":[1]%s}",
-                 a->type, a->cls, strcmp(a->type, "lfm2_moe") == 0 || strcmp(a->type, "nemotron_h") == 0 ? kinds : "");
+                 a->type, a->cls,
+                 strcmp(a->type, "lfm2_moe") == 0 || strcmp(a->type, "nemotron_h") == 0 ? kinds
+                 : strcmp(a->type, "deepseek_v4") == 0                                  ? ",\"num_key_value_heads\":1,\"o_groups\":4"
+                                                                                        : "");
         c = parsed(edit);
         assert_ptr_equal(c.arch, a);
         nb_config_clear(&c);

@@ -95,10 +95,24 @@ static const row rows[] = {
     { "CF-07 Mamba heads that do not divide", "zamba2", "{\"n_mamba_heads\":5}", NB_EFORMAT, "cfg.value", "n_mamba_heads" },
     { "CF-11 another rotation for long texts", "zamba2", "{\"use_long_context\":true}", NB_EUNSUPPORTED, "cfg.unsupported",
       "use_long_context" },
+    { "CF-11 kind of a layer with entries", "deepseek_v4",
+      "{\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\",\"sliding_attention\"]}", NB_EUNSUPPORTED,
+      "cfg.unsupported", "heavily_compressed_attention" },
+    { "CF-11 a ratio that is none", "deepseek_v4", "{\"compress_ratios\":[0,4,64,4]}", NB_EUNSUPPORTED, "cfg.unsupported", "128" },
+    { "CF-12 too few ratios", "deepseek_v4", "{\"compress_ratios\":[0,4]}", NB_EFORMAT, "cfg.value", "compress_ratios" },
+    { "CF-12 ratios go on behind the last layer", "deepseek_v4", "{\"compress_ratios\":[0,4,128,4,0]}", NB_OK, "", NULL },
+    { "CF-12 no ratios", "deepseek_v4", "{\"!compress_ratios\":0}", NB_OK, "", NULL },
+    { "CF-11 MLP kind of no token", "deepseek_v4", "{\"mlp_layer_types\":[\"hash_moe\",\"moe\",\"dense\",\"moe\"]}", NB_EUNSUPPORTED,
+      "cfg.unsupported", "hash_moe and moe" },
+    { "CF-11 another scoring", "deepseek_v4", "{\"scoring_func\":\"softmax\"}", NB_EUNSUPPORTED, "cfg.unsupported", "sqrtsoftplus" },
+    { "CF-05 entries of no token", "deepseek_v4", "{\"compress_rate_csa\":0}", NB_EFORMAT, "cfg.value", "compress_rate_csa" },
+    { "CF-05 entries of very many tokens", "deepseek_v4", "{\"compress_rate_hca\":65537}", NB_EFORMAT, "cfg.value", "65536" },
+    { "CF-05 many residuals", "deepseek_v4", "{\"hc_mult\":9}", NB_EFORMAT, "cfg.value", "hc_mult" },
+    { "CF-07 two kv heads", "deepseek_v4", "{\"num_key_value_heads\":2}", NB_EFORMAT, "cfg.value", "num_key_value_heads" },
+    { "CF-07 groups of the output", "deepseek_v4", "{\"o_groups\":3}", NB_EFORMAT, "cfg.value", "o_groups" },
+    { "CF-07 rotation wider than a head", "deepseek_v4", "{\"qk_rope_head_dim\":14}", NB_EFORMAT, "cfg.value", "qk_rope_head_dim" },
     { "CF-02 family without a recorded pass", "jamba", "{\"model_type\":\"zamba\",\"architectures\":[\"ZambaForCausalLM\"]}",
       NB_EUNSUPPORTED, "cfg.arch", "zamba" },
-    { "CF-02 deepseek_v4 is refused", "jamba", "{\"model_type\":\"deepseek_v4\",\"architectures\":[\"DeepseekV4ForCausalLM\"]}",
-      NB_EUNSUPPORTED, "cfg.arch", "deepseek_v4" },
 };
 
 static void apply(nb_json *j, const char *patch)
@@ -157,11 +171,10 @@ static void patched(void **state)
 static void every_key(void **state)
 {
     static const char *const values[] = { "null", "\"x\"", "-1", "0", "1e30", "[]", "{}", "65536", "true" };
-    static const char *const models[] = { "qwen3_next",  "lfm2",     "granitemoehybrid", "nemotron_h-latent",
-                                          "falcon_h1",   "jamba",    "kimi_linear",      "minimax",
-                                          "olmo_hybrid", "mamba2",   "gemma3n",          "gemma4",
-                                          "llama4",      "mistral4", "mimo_v2_flash",    "ernie4_5_moe",
-                                          "minicpm3",    "zamba2" };
+    static const char *const models[] = { "qwen3_next",   "lfm2",        "granitemoehybrid", "nemotron_h-latent", "falcon_h1",
+                                          "jamba",        "kimi_linear", "minimax",          "olmo_hybrid",       "mamba2",
+                                          "gemma3n",      "gemma4",      "llama4",           "mistral4",          "mimo_v2_flash",
+                                          "ernie4_5_moe", "minicpm3",    "zamba2",           "deepseek_v4" };
 
     (void)state;
     for (size_t m = 0; m < NB_LEN(models); m++) {
