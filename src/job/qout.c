@@ -164,7 +164,7 @@ static nb_status declare_all(nb_qout *o, nb_err *err)
 }
 
 nb_status nb_qout_open(nb_qout **out, nb_loaded *src, const nb_plan *plan, const nb_qmods *mods, const nb_format *fmt, const nb_qspec *spec,
-                       const nb_qwrites *writes, const nb_host *host, nb_err *err)
+                       const nb_qwrites *writes, nb_pool *pool, const nb_host *host, nb_err *err)
 {
     nb_qout *o = nb_calloc(1, sizeof *o);
     nb_status rc;
@@ -178,6 +178,7 @@ nb_status nb_qout_open(nb_qout **out, nb_loaded *src, const nb_plan *plan, const
     o->writes = writes;
     o->fmt = fmt;
     o->spec = *spec;
+    o->pool = pool;
     o->host = host;
     o->replaced = nb_strmap_new(1024);
     o->prints = nb_strmap_new(1024);
@@ -221,6 +222,8 @@ void nb_qout_abort(nb_qout *o)
         return;
     nb_sink_close(o->sink);
     nb_outdir_abort(o->dir);
+    for (size_t p = 0; p < NB_MAX_PARTS; p++)
+        nb_free(o->part[p]);
     nb_strmap_free(o->replaced);
     nb_strmap_free(o->prints);
     nb_json_free(o->files);
@@ -244,14 +247,41 @@ uint64_t nb_qout_bytes(const nb_qout *o)
 
 /* ---- tensors ---- */
 
+/* Bytes go out in pieces by one thread while another takes their print. */
+struct put_ctx {
+    nb_qout *o;
+    const char *name;
+    const unsigned char *p;
+    uint64_t bytes, print;
+    nb_status rc;
+    nb_err err;
+};
+
+static void put_half(void *user, size_t begin, size_t end, int thread)
+{
+    struct put_ctx *c = user;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        if (i == 0)
+            c->rc = nb_sink_write(c->o->sink, c->name, 0, c->p, c->bytes, &c->err);
+        else
+            c->print = nb_print_bytes(c->p, (size_t)c->bytes, 0);
+}
+
 static nb_status put(nb_qout *o, const char *name, const void *p, uint64_t bytes, nb_err *err)
 {
+    struct put_ctx c = { .o = o, .name = name, .p = p, .bytes = bytes };
+
     if (!o->taken)
         o->taken = nb_json_new_arr();
     o->failed = !nb_json_push(o->taken, nb_json_new_str(name)) || o->failed;
-    if (nb_strmap_put(o->prints, name, strlen(name), nb_print_bytes(p, (size_t)bytes, 0), NULL) != NB_OK)
+    nb_parallel_for(o->pool, 2, 1, put_half, &c);
+    if (nb_strmap_put(o->prints, name, strlen(name), c.print, NULL) != NB_OK)
         return nb_enomem(err, "the list of tensors");
-    return nb_sink_write(o->sink, name, 0, p, bytes, err);
+    if (c.rc != NB_OK && err)
+        *err = c.err;
+    return c.rc;
 }
 
 /* The bias of a linear whose tensor holds those of others too. */
@@ -274,35 +304,90 @@ static nb_status write_bias(nb_qout *o, const nb_qmod *m, nb_err *err)
     return rc;
 }
 
-nb_status nb_qout_linear(nb_qout *o, const nb_qmod *m, const nb_qlin *q, nb_err *err)
+nb_status nb_qout_linear_begin(nb_qout *o, const nb_qmod *m, const nb_qlin *whole, nb_err *err)
 {
-    void *part[NB_MAX_PARTS] = { NULL };
-    uint64_t bytes[NB_MAX_PARTS] = { 0 };
-    char name[300];
     nb_status rc = m->at.bias_part ? write_bias(o, m, err) : NB_OK;
-    size_t p;
 
-    for (p = 0; rc == NB_OK && p < NB_MAX_PARTS && o->fmt->parts[p].suffix; p++) {
-        uint64_t shape[4], count;
-        const unsigned rank = nb_format_part_shape(o->fmt, p, q->n, q->k, q->g, q->bits, shape);
+    memset(o->part_bytes, 0, sizeof o->part_bytes);
+    for (size_t p = 0; rc == NB_OK && p < NB_MAX_PARTS && o->fmt->parts[p].suffix; p++) {
+        uint64_t shape[4], count, *bytes = &o->part_bytes[p];
+        const unsigned rank = nb_format_part_shape(o->fmt, p, whole->n, whole->k, whole->g, whole->bits, shape);
 
         if (!nb_format_stores(o->fmt, p, &m->spec))
             continue;
-        if (!nb_shape_count(shape, rank, &count) || !nb_dtype_bytes(part_type(o, p), count, &bytes[p]) ||
-            !(part[p] = nb_calloc(1, (size_t)bytes[p])))
-            rc = nb_enomem(err, "a packed linear");
+        if (!nb_shape_count(shape, rank, &count) || !nb_dtype_bytes(part_type(o, p), count, bytes))
+            return nb_enomem(err, "a packed linear");
+        if (*bytes > o->part_cap[p]) {
+            nb_free(o->part[p]);
+            o->part[p] = nb_alloc((size_t)*bytes);
+            o->part_cap[p] = o->part[p] ? *bytes : 0;
+        }
+        if (!o->part[p])
+            return nb_enomem(err, "a packed linear");
+        memset(o->part[p], 0, (size_t)*bytes);
     }
-    if (rc == NB_OK)
-        rc = o->fmt->pack(q, 0, q->n, part, err);
-    for (p = 0; rc == NB_OK && p < NB_MAX_PARTS; p++) {
-        if (!part[p])
+    return rc;
+}
+
+nb_status nb_qout_pack(nb_qout *o, const nb_qlin *q, size_t n0, size_t n, nb_err *err)
+{
+    void *part[NB_MAX_PARTS];
+
+    for (size_t p = 0; p < NB_MAX_PARTS; p++) /* a buffer that only other linears need */
+        part[p] = o->part_bytes[p] ? o->part[p] : NULL;
+    return o->fmt->pack(q, n0, n, part, err);
+}
+
+nb_status nb_qout_linear_end(nb_qout *o, const nb_qmod *m, nb_err *err)
+{
+    nb_status rc = NB_OK;
+    char name[300];
+
+    for (size_t p = 0; rc == NB_OK && p < NB_MAX_PARTS; p++) {
+        if (!o->part_bytes[p])
             continue;
         snprintf(name, sizeof name, "%s.%s", m->at.name, o->fmt->parts[p].suffix);
-        rc = put(o, name, part[p], bytes[p], err);
+        rc = put(o, name, o->part[p], o->part_bytes[p], err);
     }
-    for (p = 0; p < NB_MAX_PARTS; p++)
-        nb_free(part[p]);
     return rc;
+}
+
+struct pack_ctx {
+    nb_qout *o;
+    const nb_qlin *q;
+    nb_err *errs; /* [stripes] */
+};
+
+static void pack_stripes(void *user, size_t begin, size_t end, int thread)
+{
+    const struct pack_ctx *c = user;
+
+    (void)thread;
+    for (size_t t = begin; t < end; t++) {
+        const size_t n0 = t * NB_QOUT_STRIPE;
+        nb_qlin q = *c->q;
+
+        q.n = q.n - n0 < NB_QOUT_STRIPE ? q.n - n0 : NB_QOUT_STRIPE;
+        q.codes += n0 * q.k;
+        q.zeros += n0 * q.n_groups;
+        q.scales += n0 * q.n_groups;
+        (void)nb_qout_pack(c->o, &q, n0, c->q->n, &c->errs[t]);
+    }
+}
+
+nb_status nb_qout_linear(nb_qout *o, const nb_qmod *m, const nb_qlin *q, nb_err *err)
+{
+    const size_t stripes = (q->n + NB_QOUT_STRIPE - 1) / NB_QOUT_STRIPE;
+    struct pack_ctx c = { .o = o, .q = q, .errs = nb_calloc(stripes, sizeof *c.errs) };
+    nb_status rc = c.errs ? nb_qout_linear_begin(o, m, q, err) : nb_enomem(err, "a packed linear");
+
+    if (rc == NB_OK)
+        nb_parallel_for(o->pool, stripes, 1, pack_stripes, &c);
+    for (size_t t = 0; rc == NB_OK && t < stripes; t++)
+        if ((rc = c.errs[t].code) != NB_OK && err)
+            *err = c.errs[t];
+    nb_free(c.errs);
+    return rc == NB_OK ? nb_qout_linear_end(o, m, err) : rc;
 }
 
 /* v[n][k] (k 0: v[n]) as `type`; turned: stored [k][n]. */

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/pool.h"
 #include "job/load.h"
 #include "job/qmods.h"
 #include "model/plan.h"
@@ -23,7 +24,7 @@ typedef struct nb_qout nb_qout;
  *   writes      what else is written anew, in the type of nb_qwrite_type() with that of nb_qout_norm_dtype(); all of it must be
  * src, plan, mods and fmt must outlive the handle. */
 nb_status nb_qout_open(nb_qout **out, nb_loaded *src, const nb_plan *plan, const nb_qmods *mods, const nb_format *fmt, const nb_qspec *spec,
-                       const nb_qwrites *writes, const nb_host *host, nb_err *err);
+                       const nb_qwrites *writes, nb_pool *pool, const nb_host *host, nb_err *err);
 uint64_t nb_qout_bytes(const nb_qout *o); /* tensor bytes of the result */
 /* Begin, or go on with what an earlier process left in `staging`, a directory beside `path`; again after that was emptied.
  * recipe: text for the metadata of the files. */
@@ -34,6 +35,12 @@ nb_status nb_qout_norm_dtype(const nb_store *s, const nb_plan *plan, nb_dtype sc
 nb_status nb_qout_note(nb_qout *o, const char *key, nb_json *v, nb_err *err);
 /* All rows of one linear, packed by the format. */
 nb_status nb_qout_linear(nb_qout *o, const nb_qmod *m, const nb_qlin *q, nb_err *err);
+/* The same stripe by stripe: begin, nb_qout_pack of NB_QOUT_STRIPE outputs (fewer at the end) from several threads at once, end. Stripes
+ * have the sizes of `whole`, whose n is that of the linear; its arrays are not looked at. One linear at a time. */
+enum { NB_QOUT_STRIPE = 64 };
+nb_status nb_qout_linear_begin(nb_qout *o, const nb_qmod *m, const nb_qlin *whole, nb_err *err);
+nb_status nb_qout_pack(nb_qout *o, const nb_qlin *q, size_t n0, size_t n, nb_err *err);
+nb_status nb_qout_linear_end(nb_qout *o, const nb_qmod *m, nb_err *err);
 /* A linear that is not quantized, but lies in a tensor that is taken apart and is none of `writes`: its own tensor. Others: nothing. */
 nb_status nb_qout_keep(nb_qout *o, const nb_qmod *m, nb_err *err);
 /* One of `writes`: v[n], or v[n][k] of a linear, as its type can hold them. */

@@ -108,34 +108,65 @@ static nb_status files(nb_qout *o, nb_err *err)
     return rc;
 }
 
+/* Both sides of every tensor that stayed, and the print of those that were made: one tensor at a time, each by one thread. */
+struct back_ctx {
+    const nb_qout *o;
+    nb_store *s;
+    bool *bad;    /* [tensors of s] */
+    size_t first; /* of the tensors at work */
+};
+
+static void back_tensors(void *user, size_t begin, size_t end, int thread)
+{
+    const struct back_ctx *c = user;
+
+    (void)thread;
+    for (size_t i = c->first + begin; i < c->first + end; i++) {
+        const nb_tensor *t = &c->s->tensors[i], *from = nb_store_find(c->o->src->store, t->name);
+        uint64_t print;
+
+        if (nb_strmap_get(c->o->prints, t->name, t->name_len, &print))
+            c->bad[i] = nb_print_bytes(t->data, t->n_bytes, 0) != print;
+        else if (from && !nb_strmap_get(c->o->replaced, from->name, from->name_len, NULL))
+            c->bad[i] = !copied(from, t);
+        nb_store_drop(c->s, t);
+    }
+}
+
+/* Every tensor that should have been copied is there. */
+static nb_status all_there(const nb_qout *o, const nb_store *s, nb_err *err)
+{
+    for (size_t i = 0; i < o->src->store->n_tensors; i++) {
+        const nb_tensor *t = &o->src->store->tensors[i];
+        if (!nb_strmap_get(o->replaced, t->name, t->name_len, NULL) && !nb_store_find(s, t->name))
+            return differs(o, t->name, err);
+    }
+    return NB_OK;
+}
+
 nb_status nb_qout_read_back(nb_qout *o, nb_err *err)
 {
-    nb_store *s = NULL;
+    enum { AT_ONCE = 64 };
+    struct back_ctx c = { .o = o };
     nb_status rc = files(o, err);
+
     if (rc == NB_OK)
-        rc = nb_open(nb_outdir_path(o->dir), &s, err);
-    uint64_t print;
-
-    for (size_t i = 0; rc == NB_OK && i < o->src->store->n_tensors; i++) {
-        const nb_tensor *from = &o->src->store->tensors[i], *to;
-
-        if (nb_strmap_get(o->replaced, from->name, from->name_len, NULL))
-            continue;
+        rc = nb_open(nb_outdir_path(o->dir), &c.s, err);
+    if (rc == NB_OK)
+        rc = all_there(o, c.s, err);
+    if (rc == NB_OK && !(c.bad = nb_calloc(c.s->n_tensors ? c.s->n_tensors : 1, sizeof *c.bad)))
+        rc = nb_enomem(err, "the comparison");
+    for (; rc == NB_OK && c.first < c.s->n_tensors; c.first += AT_ONCE) {
+        const size_t n = c.s->n_tensors - c.first < AT_ONCE ? c.s->n_tensors - c.first : AT_ONCE;
         if (nb_cancelled(o->host))
             rc = nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request");
-        else if (!copied(from, to = nb_store_find(s, from->name)))
-            rc = differs(o, from->name, err);
         else
-            nb_store_drop(s, to);
+            nb_parallel_for(o->pool, n, 1, back_tensors, &c);
     }
-    for (size_t i = 0; rc == NB_OK && i < s->n_tensors; i++) {
-        const nb_tensor *t = &s->tensors[i];
-
-        if (nb_strmap_get(o->prints, t->name, t->name_len, &print) && nb_print_bytes(t->data, t->n_bytes, 0) != print)
-            rc = differs(o, t->name, err);
-        else
-            nb_store_drop(s, t);
-    }
-    nb_store_close(s);
+    for (size_t i = 0; rc == NB_OK && i < c.s->n_tensors; i++)
+        if (c.bad[i])
+            rc = differs(o, c.s->tensors[i].name, err);
+    nb_free(c.bad);
+    nb_store_close(c.s);
     return rc;
 }

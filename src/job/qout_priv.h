@@ -16,7 +16,10 @@ struct nb_qout {
     const nb_qwrites *writes;
     const nb_format *fmt;
     nb_qspec spec;
+    nb_pool *pool;
     const nb_host *host;
+    void *part[NB_MAX_PARTS]; /* of the linear at work; the buffers serve the next one too */
+    uint64_t part_bytes[NB_MAX_PARTS], part_cap[NB_MAX_PARTS];
     nb_strmap *replaced; /* name of a stored tensor that is not copied -> what stands there: see below */
     size_t *next;        /* [mods->n] the next linear of the same tensor, SIZE_MAX: none */
     nb_json *notes;      /* further values of the config */

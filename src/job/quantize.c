@@ -254,8 +254,7 @@ void nb_qjob_tell(nb_qjob *j, nb_quantize_row *r)
         j->o->on_row(j->o->user, r);
 }
 
-/* Groups whose codes are all the zero point: pruned weights, or ones too small for any scale. */
-static size_t zero_groups(const nb_qlin *q)
+size_t nb_zero_groups(const nb_qlin *q)
 {
     size_t n = 0;
 
@@ -308,26 +307,38 @@ static nb_status keep_zeros(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_err *er
     return rc;
 }
 
-static nb_status quantize_linear(nb_qjob *j, const nb_qmod *m, nb_err *err)
+static nb_status solve_linear(nb_qjob *j, const nb_qmethod *method, const nb_qmod *m, nb_quantize_row *row, nb_err *err)
 {
-    const double t0 = nb_now();
-    nb_quantize_row row = { .ratio = -1.0, .damp = -1.0, .note = "", .n = m->at.n, .k = m->at.k };
     nb_qlin q = { 0 };
-    nb_status rc;
+    nb_status rc = nb_qlin_init(&q, row->n, row->k, nb_qmod_grid(m).g, m->spec.bits, err);
 
-    if (nb_cancelled(j->o->host))
-        return nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request");
-    rc = nb_qlin_init(&q, row.n, row.k, nb_qmod_grid(m).g, m->spec.bits, err);
     q.scale_dtype = m->spec.scale_dtype;
     if (rc == NB_OK)
-        rc = (m->mod == NB_MOD_HEAD ? &nb_method_rtn : j->method)->solve(j, m, &q, &row, err);
+        rc = method->solve(j, m, &q, row, err);
     if (rc == NB_OK)
         rc = keep_zeros(j, m, &q, err);
     if (rc == NB_OK)
         rc = nb_qout_linear(j->out, m, &q, err);
+    row->zeros = rc == NB_OK ? nb_zero_groups(&q) : 0;
+    nb_qlin_clear(&q);
+    return rc;
+}
+
+static nb_status quantize_linear(nb_qjob *j, const nb_qmod *m, nb_err *err)
+{
+    const double t0 = nb_now();
+    nb_quantize_row row = { .ratio = -1.0, .damp = -1.0, .note = "", .n = m->at.n, .k = m->at.k };
+    const nb_qmethod *method = m->mod == NB_MOD_HEAD ? &nb_method_rtn : j->method;
+    nb_status rc;
+    bool done = false;
+
+    if (nb_cancelled(j->o->host))
+        return nb_fail(err, NB_ECANCELED, "canceled", "", "stopped on request");
+    rc = method == &nb_method_rtn ? nb_rtn_stream(j, m, &row, &done, err) : NB_OK;
+    if (rc == NB_OK && !done)
+        rc = solve_linear(j, method, m, &row, err);
     row.seconds += nb_now() - t0 + j->shared;
     row.name = m->at.name;
-    row.zeros = rc == NB_OK ? zero_groups(&q) : 0;
     row.expert = nb_mod_expert(m->mod) < j->cfg.moe.n_experts;
     if (rc == NB_OK)
         rc = nb_qresume_row(j, &row, err);
@@ -335,7 +346,6 @@ static nb_status quantize_linear(nb_qjob *j, const nb_qmod *m, nb_err *err)
         nb_qjob_tell(j, &row);
     else
         nb_err_at(err, NULL, m->at.name);
-    nb_qlin_clear(&q);
     return rc;
 }
 
@@ -394,7 +404,7 @@ static nb_status prepare(nb_qjob *j, const char *model, nb_err *err)
     if (rc == NB_OK && j->method->writes)
         rc = j->method->writes(j, &j->writes, err);
     if (rc == NB_OK)
-        rc = nb_qout_open(&j->out, &j->src, &j->plan, &j->mods, j->fmt, &j->spec, &j->writes, j->o->host, err);
+        rc = nb_qout_open(&j->out, &j->src, &j->plan, &j->mods, j->fmt, &j->spec, &j->writes, j->o->pool, j->o->host, err);
     return rc == NB_OK ? open_calib(j, model, err) : rc;
 }
 

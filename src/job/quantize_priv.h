@@ -82,6 +82,11 @@ void nb_qjob_tell(nb_qjob *j, nb_quantize_row *r);
 
 extern const nb_qmethod nb_method_rtn, nb_method_awq, nb_method_gptq, nb_method_awq_gptq;
 
+/* method_rtn.c: one linear from stored weights to the output, stripe by stripe. *done false and NB_OK: solve says what is wrong with it. */
+nb_status nb_rtn_stream(nb_qjob *j, const nb_qmod *m, nb_quantize_row *row, bool *done, nb_err *err);
+/* Groups whose codes are all the zero point: pruned weights, or ones too small for any scale. */
+size_t nb_zero_groups(const nb_qlin *q);
+
 /* The grid of a linear. */
 nb_grid nb_qmod_grid(const nb_qmod *m);
 /* Quantized linears of a layer. */

@@ -106,7 +106,7 @@ static nb_status find_head(const nb_plan *p, const nb_store *s, nb_source *out, 
     return NB_OK;
 }
 
-static nb_status find_source(const nb_plan *p, const nb_store *s, size_t layer, nb_mod mod, nb_source *out, nb_err *err)
+nb_status nb_source_mod(const nb_plan *p, const nb_store *s, size_t layer, nb_mod mod, nb_source *out, nb_err *err)
 {
     nb_ffn_source ffn;
     nb_source parts[3];
@@ -154,7 +154,7 @@ static void name_part(const char *tensor, nb_mod mod, char *out, size_t cap)
 nb_status nb_stored_find(const nb_plan *p, const nb_store *s, size_t layer, nb_mod mod, nb_stored *out, nb_err *err)
 {
     nb_source src = { 0 };
-    nb_status rc = find_source(p, s, layer, mod, &src, err);
+    nb_status rc = nb_source_mod(p, s, layer, mod, &src, err);
     const nb_tensor *t = src.mx ? src.mx : src.w;
 
     if (rc != NB_OK)
@@ -237,7 +237,7 @@ const void *nb_source_rows(nb_store *st, const nb_source *s, nb_dtype type, size
 nb_status nb_stored_read(const nb_plan *p, nb_store *s, size_t layer, nb_mod mod, float *w, nb_err *err)
 {
     nb_source src;
-    nb_status rc = find_source(p, s, layer, mod, &src, err);
+    nb_status rc = nb_source_mod(p, s, layer, mod, &src, err);
 
     for (size_t n0 = 0; rc == NB_OK && n0 < src.n; n0 += NB_STRIP) {
         const size_t rows = src.n - n0 < NB_STRIP ? src.n - n0 : NB_STRIP;
@@ -255,7 +255,7 @@ nb_status nb_stored_read(const nb_plan *p, nb_store *s, size_t layer, nb_mod mod
 nb_status nb_stored_bias(const nb_plan *p, nb_store *s, size_t layer, nb_mod mod, float *b, nb_err *err)
 {
     nb_source src;
-    nb_status rc = find_source(p, s, layer, mod, &src, err);
+    nb_status rc = nb_source_mod(p, s, layer, mod, &src, err);
     const size_t step = rc == NB_OK && src.bias_step ? (size_t)src.bias_step : 1;
 
     if (rc == NB_OK && step == 1)

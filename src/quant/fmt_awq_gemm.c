@@ -13,6 +13,7 @@
 
 #include "base/bits.h"
 #include "base/mem.h"
+#include "base/wide.h"
 #include "quant/awq.h"
 #include "quant/bitpack.h"
 #include "quant/formats.h"
@@ -153,11 +154,6 @@ static inline uint64_t spread(uint32_t w)
     return (uint64_t)(w & 0x0f0f0f0fu) | (uint64_t)(w >> 4 & 0x0f0f0f0fu) << 32;
 }
 
-static inline uint32_t gather(uint64_t v)
-{
-    return (uint32_t)v | (uint32_t)(v >> 32) << 4;
-}
-
 /* Eight inputs of eight outputs: w[i * stride] is the word of input i; row o goes to out + o * pitch, 8 bytes each. */
 static inline void unpack8x8(const uint32_t *w, size_t stride, uint8_t *out, size_t pitch)
 {
@@ -292,30 +288,39 @@ static nb_status unpack(const nb_linear *lin, size_t n0, nb_qlin *q, nb_err *err
     return NB_OK;
 }
 
+/* Words of n inputs of eight outputs, row o of in at in + o * pitch. Returns the OR of all codes. */
+NB_WIDE static uint32_t pack_words(const uint8_t *restrict in, size_t pitch, size_t n, uint32_t *restrict word)
+{
+    const uint8_t *a = in, *b = in + pitch, *c = in + 2 * pitch, *d = in + 3 * pitch;
+    const uint8_t *e = a + 4 * pitch, *f = b + 4 * pitch, *g = c + 4 * pitch, *h = d + 4 * pitch;
+    uint32_t seen = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t lo = (uint32_t)a[i] | (uint32_t)c[i] << 4 | (uint32_t)e[i] << 8 | (uint32_t)g[i] << 12;
+        const uint32_t hi = (uint32_t)b[i] | (uint32_t)d[i] << 4 | (uint32_t)f[i] << 8 | (uint32_t)h[i] << 12;
+        seen |= (uint32_t)(a[i] | b[i] | c[i] | d[i] | e[i] | f[i] | g[i] | h[i]);
+        word[i] = lo | hi << 16;
+    }
+    return seen;
+}
+
 /* The mirror of unpack_matrix: in[8*nw][rows] into words w0 .. w0+nw of out[rows][width]. Returns the OR of all codes. */
 static uint8_t pack_matrix(const uint8_t *in, size_t rows, size_t width, size_t w0, size_t nw, unsigned char *out)
 {
-    uint64_t seen = 0;
+    uint32_t word[TILE_W][TILE_K], seen = 0;
 
-    for (size_t k = 0; k < rows; k += 8) {
-        const size_t nk = rows - k < 8 ? rows - k : 8;
-        for (size_t j = 0; j < nw; j++) {
-            uint64_t v[8];
-            for (size_t i = 0; i < 8; i++) {
-                const uint8_t *src = in + (PER_WORD * j + byte_out[i]) * rows + k;
-                v[i] = 0;
-                for (size_t x = 0; x < nk; x++)
-                    v[i] |= (uint64_t)src[x] << 8 * x;
-                seen |= v[i];
+    for (size_t j = 0; j < nw; j += TILE_W)
+        for (size_t k = 0; k < rows; k += TILE_K) {
+            const size_t n = nw - j < TILE_W ? nw - j : TILE_W, nk = rows - k < TILE_K ? rows - k : TILE_K;
+            for (size_t i = 0; i < n; i++)
+                seen |= pack_words(in + PER_WORD * (j + i) * rows + k, rows, nk, word[i]);
+            for (size_t x = 0; x < nk; x++) {
+                unsigned char *to = out + ((k + x) * width + w0 + j) * 4;
+                for (size_t i = 0; i < n; i++)
+                    nb_put_le32(to + 4 * i, word[i][x]);
             }
-            transpose8(v);
-            for (size_t x = 0; x < nk; x++)
-                nb_put_le32(out + ((k + x) * width + w0 + j) * 4, gather(v[x]));
         }
-    }
-    seen |= seen >> 32;
-    seen |= seen >> 16;
-    return (uint8_t)(seen | seen >> 8);
+    return (uint8_t)seen;
 }
 
 /* in[n][rows], n a multiple of 8, into outputs n0 .. n0+n of out[rows][n_total * bits / 32 words]. Eight codes fill `bits` bytes, so

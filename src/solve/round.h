@@ -5,21 +5,8 @@
 #include <stddef.h>
 
 #include "base/bits.h"
+#include "base/wide.h"
 #include "tensor/dtype.h"
-
-/* A loop compiled for wider vectors too, chosen when the program is loaded. Same bits: no sum is reordered, nothing is contracted.
- * Not where the loader or a sanitizer cannot choose that early. */
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
-#define NB_WIDE
-#endif
-#endif
-#if !defined(NB_WIDE) && defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define NB_WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
-#ifndef NB_WIDE
-#define NB_WIDE
-#endif
 
 /* Round half to even without a call: adding 1.5 * 2^23 leaves no fraction bits. The clamp keeps the sum in range; codes
  * are clamped to 0..255 afterwards, so it never shows. */

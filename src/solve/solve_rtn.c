@@ -181,35 +181,124 @@ struct final_ctx {
     nb_qlin *q;
 };
 
-NB_WIDE static void codes_of(const float *restrict w, size_t n, float s, float z, float maxq, uint8_t *restrict code)
+/* n groups of g weights: clamp(rne(w / s) + z, 0, maxq). The clamp may come first, its ends are whole numbers. */
+NB_WIDE static void codes_of(const float *restrict w, size_t g, size_t n, const float *s, const float *z, float maxq,
+                             uint8_t *restrict code)
 {
-    for (size_t i = 0; i < n; i++) {
-        const float v = nb_clampf(nb_rne(w[i] / s) + z, 0.0f, maxq);
-        code[i] = v == v ? (uint8_t)v : 0; /* the scale of such a group is refused below */
+    const float magic = 12582912.0f;
+
+    for (size_t j = 0; j < n; j++, w += g, code += g) {
+        const float step = s[j], zero = z[j], lo = -zero, hi = maxq - zero;
+        for (size_t i = 0; i < g; i++) {
+            float v = nb_clampf(w[i] / step, lo, hi);
+            v = (v + magic) - magic + zero;
+            code[i] = (uint8_t)(int32_t)(v == v ? v : 0.0f); /* the scale of such a group is refused below */
+        }
     }
+}
+
+/* The sum of values times zero is NaN when one of them is NaN or infinite. */
+NB_WIDE static bool row_finite(const float *w, size_t n)
+{
+    float sum[LANES] = { 0 }, all = 0;
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            sum[j] += w[i + (size_t)j] * 0.0f;
+    for (; i < n; i++)
+        sum[0] += w[i] * 0.0f;
+    for (int j = 0; j < LANES; j++)
+        all += sum[j];
+    return all == 0.0f;
+}
+
+/* The bits of a float as a whole number of the same order, and back. */
+static inline int32_t ordered(int32_t bits)
+{
+    return bits ^ (bits >> 31 & 0x7fffffff);
+}
+
+/* As nb_grid_range, of n groups of finite values: the least whole number is found in any order, so in vectors. */
+NB_WIDE static void ranges_of(const float *w, size_t g, size_t n, float *lo, float *hi)
+{
+    for (size_t j = 0; j < n; j++, w += g) {
+        int32_t least = INT32_MAX, most = INT32_MIN;
+        for (size_t i = 0; i < g; i++) {
+            const int32_t v = ordered((int32_t)nb_bits_from_f32(w[i]));
+            least = v < least ? v : least;
+            most = v > most ? v : most;
+        }
+        lo[j] = nb_f32_from_bits((uint32_t)ordered(least));
+        hi[j] = nb_f32_from_bits((uint32_t)ordered(most));
+    }
+}
+
+/* nb_grid_fit of n asymmetric groups whose scales are stored as F16, branch by branch the same. false: a scale is not a normal number
+ * of that type, and nothing is valid. */
+NB_WIDE static bool fit_f16(float maxq, size_t n, const float *restrict lo, const float *restrict hi, float *restrict s, float *restrict z)
+{
+    uint32_t odd = 0;
+
+    for (size_t j = 0; j < n; j++) {
+        const float range = hi[j] - lo[j], step = (range < 1e-5f ? 1e-5f : range) / maxq;
+        const uint32_t u = nb_bits_from_f32(step), r = (u + 0xfffu + (u >> 13 & 1u)) & ~0x1fffu;
+        z[j] = nb_clampf(-nb_rne(lo[j] / step), 0.0f, maxq);
+        s[j] = nb_f32_from_bits(r);
+        odd |= (uint32_t)(u - 0x38800000u > 0x0effe000u); /* 2^-14 .. 65504 */
+    }
+    return odd == 0;
+}
+
+static void fit_all(const nb_grid *grid, const float *w, size_t n, const float *lo, const float *hi, float *s, float *z)
+{
+    if (!grid->sym && !grid->shrinks && grid->stored == NB_DT_F16 && fit_f16(nb_grid_max(grid), n, lo, hi, s, z))
+        return;
+    for (size_t j = 0; j < n; j++) {
+        nb_grid_fit(grid, lo[j], hi[j], &s[j], &z[j]);
+        if (grid->shrinks)
+            shrink(grid, w + j * grid->g, grid->g, lo[j], hi[j], &s[j], &z[j]);
+    }
+}
+
+static void quantize_row(const nb_grid *grid, const float *row, nb_qlin *q, size_t r)
+{
+    enum { AT_ONCE = 64 };
+    float lo[AT_ONCE], hi[AT_ONCE], s[AT_ONCE], z[AT_ONCE];
+
+    for (size_t j = 0; j < q->n_groups; j += AT_ONCE) {
+        const size_t n = q->n_groups - j < AT_ONCE ? q->n_groups - j : AT_ONCE, at = r * q->n_groups + j;
+        const float *w = row + j * q->g;
+
+        ranges_of(w, q->g, n, lo, hi);
+        fit_all(grid, w, n, lo, hi, s, z);
+        codes_of(w, q->g, n, s, z, nb_grid_max(grid), q->codes + r * q->k + j * q->g);
+        for (size_t i = 0; i < n; i++) {
+            q->scales[at + i] = s[i];
+            q->zeros[at + i] = (uint8_t)z[i];
+        }
+    }
+}
+
+bool nb_rtn_row(const nb_grid *grid, const float *w, nb_qlin *q, size_t r)
+{
+    const nb_grid own = { .g = grid->g, .bits = grid->bits, .sym = grid->sym, .shrinks = grid->shrinks, .stored = q->scale_dtype };
+    bool ok = row_finite(w, q->k);
+
+    if (ok)
+        quantize_row(&own, w, q, r);
+    for (size_t j = 0; ok && j < q->n_groups; j++)
+        ok = q->scales[r * q->n_groups + j] > 0.0f && isfinite(q->scales[r * q->n_groups + j]);
+    return ok;
 }
 
 static void final_rows(void *user, size_t begin, size_t end, int thread)
 {
     const struct final_ctx *c = user;
-    nb_qlin *q = c->q;
-    const float maxq = nb_grid_max(c->grid);
 
     (void)thread;
     for (size_t r = begin; r < end; r++)
-        for (size_t j = 0; j < q->n_groups; j++) {
-            const float *w = c->w + r * q->k + j * q->g;
-            uint8_t *code = q->codes + r * q->k + j * q->g;
-            float lo, hi, s, z;
-
-            nb_grid_range(w, q->g, &lo, &hi);
-            nb_grid_fit(c->grid, lo, hi, &s, &z);
-            if (c->grid->shrinks)
-                shrink(c->grid, w, q->g, lo, hi, &s, &z);
-            q->scales[r * q->n_groups + j] = s;
-            q->zeros[r * q->n_groups + j] = (uint8_t)z;
-            codes_of(w, q->g, s, z, maxq, code);
-        }
+        quantize_row(c->grid, c->w + r * c->q->k, c->q, r);
 }
 
 nb_status nb_rtn_scales_ok(const nb_qlin *q, nb_err *err)
@@ -231,21 +320,12 @@ nb_status nb_rtn_quantize(nb_pool *pool, const nb_grid *grid, const float *w, nb
     return nb_rtn_scales_ok(q, err);
 }
 
-/* The sum of values times zero is NaN when one of them is NaN or infinite. */
-static bool all_finite(const float *w)
-{
-    float sum = 0;
-
-    for (int j = 0; j < LANES; j++)
-        sum += w[j] * 0.0f;
-    return sum == 0.0f;
-}
-
 nb_status nb_rtn_finite(const float *w, size_t n, nb_err *err)
 {
+    enum { STEP = 1024 };
     size_t bad = 0, first = 0;
 
-    for (; first + LANES <= n && all_finite(w + first); first += LANES) {
+    for (; first + STEP <= n && row_finite(w + first, STEP); first += STEP) {
     }
     for (size_t i = first; i < n; i++)
         if (!isfinite(w[i]) && bad++ == 0)

@@ -47,6 +47,9 @@ void nb_rtn_pseudo(nb_pool *pool, const nb_grid *grid, const float *w, const flo
  * rounding of the scale decides to which side they fall. NB_ENUMERIC "num.scale_range" when a scale becomes 0 or Inf. */
 nb_status nb_rtn_quantize(nb_pool *pool, const nb_grid *grid, const float *w, nb_qlin *q, nb_err *err);
 
+/* The same for row r of q alone, from w[q->k]. false: a weight is not finite or a scale out of range; the row is then not usable. */
+bool nb_rtn_row(const nb_grid *grid, const float *w, nb_qlin *q, size_t r);
+
 /* NB_ENUMERIC "num.scale_range" naming the first scale that is 0, infinite or NaN. */
 nb_status nb_rtn_scales_ok(const nb_qlin *q, nb_err *err);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/wide.h"
 
 static const nb_dtype_row rows[NB_DT_COUNT] = {
     [NB_DT_NONE] = { "none", NULL, NULL, 0, false },
@@ -65,7 +66,7 @@ nb_dtype nb_dtype_from_torch(const char *s)
 enum { BLOCK = 256 }; /* values converted together, in loops that a compiler turns into vectors */
 
 /* nb_f16_to_f32 without a branch: the exponent is moved by a product, which is exact, also from the subnormal range. */
-static void f16_block(float *out, const unsigned char *p, size_t n)
+NB_WIDE static void f16_block(float *out, const unsigned char *p, size_t n)
 {
     uint16_t h[BLOCK];
 
@@ -77,7 +78,7 @@ static void f16_block(float *out, const unsigned char *p, size_t n)
     }
 }
 
-static void bf16_block(float *out, const unsigned char *p, size_t n)
+NB_WIDE static void bf16_block(float *out, const unsigned char *p, size_t n)
 {
     uint16_t h[BLOCK];
 
