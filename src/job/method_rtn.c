@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "job/block.h"
 #include "job/quantize_priv.h"
-#include "model/weights.h"
 #include "solve/linalg.h"
 
 static const char *layout(const nb_quantize_opts *o)
@@ -59,7 +58,7 @@ static nb_status solve(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row
 struct stream {
     nb_qjob *j;
     nb_grid grid;
-    nb_source src;
+    const nb_stored *at;
     size_t n, k, step; /* step: outputs read at once */
     nb_qlin *q;        /* [threads] stripes */
     float *w;          /* [threads][step][k] */
@@ -93,7 +92,7 @@ static bool do_stripe(const struct stream *c, size_t t, nb_qlin *q, float *w)
 
     for (size_t i = 0; i < rows; i += c->step) {
         const size_t m = rows - i < c->step ? rows - i : c->step;
-        const float *at = nb_source_rows(c->j->src.store, &c->src, NB_DT_F32, n0 + i, m, w, &ignored);
+        const float *at = nb_stored_rows(c->j->src.store, c->at, n0 + i, m, w, &ignored);
 
         if (!at)
             return false;
@@ -138,15 +137,13 @@ static bool add_up(const struct stream *c, nb_quantize_row *row)
 
 nb_status nb_rtn_stream(nb_qjob *j, const nb_qmod *m, nb_quantize_row *row, bool *done, nb_err *err)
 {
-    struct stream c = { .j = j, .grid = nb_qmod_grid(m), .n = m->at.n, .k = m->at.k };
+    struct stream c = { .j = j, .grid = nb_qmod_grid(m), .at = &m->at, .n = m->at.n, .k = m->at.k };
     const size_t threads = (size_t)nb_pool_threads(j->o->pool), stripes = (c.n + STRIPE - 1) / STRIPE;
-    nb_status rc = nb_source_mod(&j->plan, j->src.store, m->layer, m->mod, &c.src, err);
+    nb_status rc = NB_OK;
 
     *done = false;
-    if (rc != NB_OK)
-        return rc;
     c.grid.shrinks = j->o->mse > 0;
-    c.step = c.src.rs == 0 || c.src.cs == 1 ? 8 : STRIPE; /* a turned one is read best by many rows */
+    c.step = m->at.rs == 0 || m->at.cs == 1 ? 8 : STRIPE; /* a turned one is read best by many rows */
     c.q = nb_calloc(threads, sizeof *c.q);
     c.w = nb_alloc_array(threads * c.step, c.k * sizeof *c.w);
     c.err2 = nb_calloc((c.n + EVERY - 1) / EVERY, 2 * sizeof *c.err2);

@@ -106,7 +106,7 @@ static nb_status find_head(const nb_plan *p, const nb_store *s, nb_source *out, 
     return NB_OK;
 }
 
-nb_status nb_source_mod(const nb_plan *p, const nb_store *s, size_t layer, nb_mod mod, nb_source *out, nb_err *err)
+static nb_status find_source(const nb_plan *p, const nb_store *s, size_t layer, nb_mod mod, nb_source *out, nb_err *err)
 {
     nb_ffn_source ffn;
     nb_source parts[3];
@@ -154,12 +154,12 @@ static void name_part(const char *tensor, nb_mod mod, char *out, size_t cap)
 nb_status nb_stored_find(const nb_plan *p, const nb_store *s, size_t layer, nb_mod mod, nb_stored *out, nb_err *err)
 {
     nb_source src = { 0 };
-    nb_status rc = nb_source_mod(p, s, layer, mod, &src, err);
+    nb_status rc = find_source(p, s, layer, mod, &src, err);
     const nb_tensor *t = src.mx ? src.mx : src.w;
 
     if (rc != NB_OK)
         return rc;
-    *out = (nb_stored){ .w = t, .more = src.mx_scales, .bias = src.bias, .n = src.n, .k = src.k };
+    *out = (nb_stored){ .w = t, .more = src.mx_scales, .bias = src.bias, .n = src.n, .k = src.k, .at = src.at, .rs = src.rs, .cs = src.cs };
     out->part = src.mx || t->rank > 2;
     out->bias_part = src.bias && src.bias->rank > 1;
     if (out->part)
@@ -237,7 +237,7 @@ const void *nb_source_rows(nb_store *st, const nb_source *s, nb_dtype type, size
 nb_status nb_stored_read(const nb_plan *p, nb_store *s, size_t layer, nb_mod mod, float *w, nb_err *err)
 {
     nb_source src;
-    nb_status rc = nb_source_mod(p, s, layer, mod, &src, err);
+    nb_status rc = find_source(p, s, layer, mod, &src, err);
 
     for (size_t n0 = 0; rc == NB_OK && n0 < src.n; n0 += NB_STRIP) {
         const size_t rows = src.n - n0 < NB_STRIP ? src.n - n0 : NB_STRIP;
@@ -252,10 +252,24 @@ nb_status nb_stored_read(const nb_plan *p, nb_store *s, size_t layer, nb_mod mod
     return rc;
 }
 
+const float *nb_stored_rows(nb_store *s, const nb_stored *at, size_t n0, size_t rows, float *scratch, nb_err *err)
+{
+    const nb_source src = { .w = at->more ? NULL : at->w,
+                            .mx = at->more ? at->w : NULL,
+                            .mx_scales = at->more,
+                            .n = at->n,
+                            .k = at->k,
+                            .at = at->at,
+                            .rs = at->rs,
+                            .cs = at->cs };
+
+    return nb_source_rows(s, &src, NB_DT_F32, n0, rows, scratch, err);
+}
+
 nb_status nb_stored_bias(const nb_plan *p, nb_store *s, size_t layer, nb_mod mod, float *b, nb_err *err)
 {
     nb_source src;
-    nb_status rc = nb_source_mod(p, s, layer, mod, &src, err);
+    nb_status rc = find_source(p, s, layer, mod, &src, err);
     const size_t step = rc == NB_OK && src.bias_step ? (size_t)src.bias_step : 1;
 
     if (rc == NB_OK && step == 1)

@@ -66,11 +66,14 @@ typedef struct nb_stored {
     const nb_tensor *bias; /* or NULL */
     bool part, bias_part;  /* others lie in the same tensor */
     size_t n, k;
+    uint64_t at, rs, cs; /* element (row, column) of w is at + row * rs + column * cs; rs 0: all of w, row by row; MXFP4: of blocks */
 } nb_stored;
 /* NB_EFORMAT "cfg.missing_tensor", "cfg.shape_mismatch". */
 nb_status nb_stored_find(const nb_plan *p, const nb_store *s, size_t layer, nb_mod mod, nb_stored *out, nb_err *err);
 /* All of it as f32 into w[n][k], or its bias into b[n]. */
 nb_status nb_stored_read(const nb_plan *p, nb_store *s, size_t layer, nb_mod mod, float *w, nb_err *err);
+/* Rows [n0, n0 + rows) of it, rows <= 64, in scratch[rows][k] or where they lie. From several threads at once. NULL: *err says why. */
+const float *nb_stored_rows(nb_store *s, const nb_stored *at, size_t n0, size_t rows, float *scratch, nb_err *err);
 nb_status nb_stored_bias(const nb_plan *p, nb_store *s, size_t layer, nb_mod mod, float *b, nb_err *err);
 
 #endif

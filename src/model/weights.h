@@ -142,8 +142,6 @@ nb_status nb_source_find(const nb_store *s, const nb_scan *sc, const char *prefi
 /* Parts of a linear op of a layer; n_parts of them. */
 nb_status nb_source_op(const nb_plan *p, const nb_store *s, const nb_scan *sc, size_t layer, const nb_op *op, nb_source out[3],
                        size_t *n_parts, nb_err *err);
-/* mod.c: where one linear of a layer lies, unquantized. */
-nb_status nb_source_mod(const nb_plan *p, const nb_store *s, size_t layer, nb_mod mod, nb_source *out, nb_err *err);
 /* Rows [n0, n0 + rows) of an unquantized source as `type`: F32, or the stored type of a matrix that lies there whole (BF16 too for
  * MXFP4). Into scratch of rows * k floats, or where they lie. rows <= NB_STRIP. NULL: *err says why. */
 const void *nb_source_rows(nb_store *st, const nb_source *s, nb_dtype type, size_t n0, size_t rows, float *scratch, nb_err *err);
