@@ -553,8 +553,12 @@ static const char *const known[] = {
     "prompt_cache_key",
     "best_of",
     "modalities",
-    " schema",
 };
+
+const char *nb_ask_known(size_t i)
+{
+    return i < NB_LEN(known) ? known[i] : NULL;
+}
 
 static void count_unknown(nb_ask *a)
 {

@@ -115,5 +115,7 @@ bool nb_ask_parse(nb_ask *a, bool chat, const char *body, size_t n, const nb_ask
 /* A JSON body of any other endpoint: an object. */
 bool nb_body_parse(const char *body, size_t n, nb_json **out, nb_refusal *f);
 void nb_ask_clear(nb_ask *a);
+/* Names of the fields that mean something, one by one; NULL: no more. */
+const char *nb_ask_known(size_t i);
 
 #endif

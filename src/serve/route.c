@@ -10,6 +10,8 @@ static const nb_route routes[] = {
     { "POST", "/completions", NB_ROUTE_KEY, true, nb_route_completions },
     { "POST", "/v1/responses", NB_ROUTE_KEY, true, nb_route_responses },
     { "POST", "/generate", NB_ROUTE_KEY, true, nb_route_generate },
+    { "POST", "/v1/embeddings", NB_ROUTE_KEY, true, nb_route_embeddings },
+    { "POST", "/embeddings", NB_ROUTE_KEY, true, nb_route_embeddings },
     { "GET", "/health_generate", NB_ROUTE_KEY, true, nb_route_health_generate },
     { "GET", "/v1/models", NB_ROUTE_KEY, true, nb_route_models },
     { "GET", "/models", NB_ROUTE_KEY, true, nb_route_models },
@@ -30,9 +32,15 @@ static const nb_route routes[] = {
     { "POST", "/reset_prefix_cache", NB_ROUTE_ADMIN, true, nb_route_reset },
     { "POST", "/flush_cache", NB_ROUTE_ADMIN, true, nb_route_reset },
     { "POST", "/abort", NB_ROUTE_ADMIN, true, nb_route_abort },
+    { "GET", "/openapi.json", NB_ROUTE_KEY, false, nb_route_openapi },
     { "GET", "/", NB_ROUTE_OPEN, false, nb_route_page },
     { "GET", "/ui", NB_ROUTE_OPEN, false, nb_route_page },
 };
+
+const nb_route *nb_route_at(size_t i)
+{
+    return i < NB_LEN(routes) ? &routes[i] : NULL;
+}
 
 static bool fits(const char *pattern, const char *path)
 {

@@ -158,6 +158,38 @@ void nb_route_load(nb_server *s, nb_http_req *r)
                        nb_json_set(o, "output_tokens", nb_json_new_int((int64_t)st.output_tokens)));
 }
 
+static nb_json *limits_json(const nb_server *s)
+{
+    nb_json *o = nb_json_new_obj();
+
+    if (nb_json_set(o, "body_bytes", nb_json_new_int((int64_t)s->o.http.limits.max_body)) &&
+        nb_json_set(o, "header_bytes", nb_json_new_int((int64_t)s->o.http.limits.total)) &&
+        nb_json_set(o, "headers", nb_json_new_int((int64_t)s->o.http.limits.count)) &&
+        nb_json_set(o, "connections", nb_json_new_int(s->o.http.max_conns)) &&
+        nb_json_set(o, "queued", nb_json_new_int((int64_t)s->m.max_queued)) &&
+        nb_json_set(o, "queue_seconds", nb_json_new_real(s->m.queue_timeout)) &&
+        nb_json_set(o, "request_seconds", nb_json_new_real(s->m.request_timeout)))
+        return o;
+    nb_json_free(o);
+    return NULL;
+}
+
+/* What an operator should know of this model (TOOL-1). */
+static nb_json *warnings_json(const nb_server *s)
+{
+    nb_json *list = nb_json_new_arr();
+    bool ok = list != NULL;
+
+    if (ok && !s->texts.chat)
+        ok = nb_json_push(list, nb_json_new_str("The model has no chat template: chats are refused."));
+    if (ok && s->texts.chat && s->m.tools == NB_TOOLS_NONE)
+        ok = nb_json_push(list, nb_json_new_str("The chat template shows no form of tool calls: they come as content (--tool-parser)."));
+    if (ok)
+        return list;
+    nb_json_free(list);
+    return NULL;
+}
+
 void nb_route_props(nb_server *s, nb_http_req *r)
 {
     nb_json *o = nb_json_new_obj(), *d = nb_json_new_obj();
@@ -176,7 +208,16 @@ void nb_route_props(nb_server *s, nb_http_req *r)
                        nb_json_set(o, "system_fingerprint", nb_json_new_str(s->fingerprint)) &&
                        nb_json_set(o, "kv_dtype", nb_json_new_str(s->m.kv_dtype)) &&
                        nb_json_set(o, "prefix_cache", nb_json_new_bool(s->m.prefix_cache)) &&
+                       nb_json_set(o, "tool_parser", nb_json_new_str(nb_tool_format_name(s->m.tools))) &&
+                       nb_json_set(o, "reasoning_parser", nb_json_new_str(nb_reason_format_name(s->m.reason))) &&
+                       nb_json_set(o, "limits", limits_json(s)) && nb_json_set(o, "warnings", warnings_json(s)) &&
                        nb_json_set(o, "max_n", nb_json_new_int((int64_t)s->rules.max_n)) && nb_json_set(o, "defaults", d) && ok);
+}
+
+void nb_route_openapi(nb_server *s, nb_http_req *r)
+{
+    (void)s;
+    nb_http_reply(r, 200, "application/json", (const char *)nb_openapi, nb_openapi_size);
 }
 
 void nb_route_page(nb_server *s, nb_http_req *r)

@@ -52,6 +52,9 @@ typedef struct nb_call {
 /* Routes with `path`; *n of them, one per method. */
 const nb_route *nb_route_find(const char *path, const char *method, bool *path_known, nb_buf *allow);
 
+/* Routes by number, in the order of the table; NULL: no more. */
+const nb_route *nb_route_at(size_t i);
+
 /* Answer with v, which is freed; ok: every step of building it succeeded. */
 void nb_answer_json(nb_http_req *r, nb_json *v, bool ok);
 void nb_answer_refusal(nb_http_req *r, const nb_refusal *f);
@@ -78,5 +81,11 @@ void nb_route_props(nb_server *s, nb_http_req *r);
 void nb_route_reset(nb_server *s, nb_http_req *r);
 void nb_route_abort(nb_server *s, nb_http_req *r);
 void nb_route_page(nb_server *s, nb_http_req *r);
+void nb_route_openapi(nb_server *s, nb_http_req *r);
+void nb_route_embeddings(nb_server *s, nb_http_req *r);
+
+/* openapi.json: every endpoint, field, limit and error. */
+extern const unsigned char nb_openapi[];
+extern const size_t nb_openapi_size;
 
 #endif
