@@ -582,9 +582,13 @@ static bool choices(nb_ask *a, const nb_ask_rules *rules, nb_refusal *f)
     best = n;
     if (!get_int(a->root, "best_of", 1, (int64_t)rules->max_n, &best, f))
         return false;
-    if (best != n)
-        return nb_refuse(f, 400, "unsupported_parameter", "best_of", "best_of must equal n.");
-    a->n = (size_t)n;
+    if (best < n)
+        return nb_refuse(f, 400, "invalid_value", "best_of", "best_of %" PRId64 " is below n %" PRId64 ".", best, n);
+    if (best > n && a->stream)
+        return nb_refuse(f, 400, "invalid_value", "best_of",
+                         "best_of above n is not available with stream: the best are known at the end.");
+    a->n = (size_t)best;
+    a->keep = (size_t)n;
     return true;
 }
 

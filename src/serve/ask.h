@@ -59,7 +59,7 @@ typedef struct nb_ask {
     size_t n_prompts;
 
     bool stream, include_usage, continuous_usage;
-    size_t n;
+    size_t n, keep; /* choices of a prompt that are made (best_of), and given out */
     nb_sampling sampling;
     bool has_seed;
     int64_t max_tokens; /* -1: absent */

@@ -165,7 +165,7 @@ static bool constrain_calls(nb_gen *g)
     const nb_tool_grammar_opts o = { .format = g->t->tools,
                                      .tools = g->ask.tools,
                                      .name = g->ask.tool_choice == NB_CALLS_NAMED ? g->ask.tool_name : NULL,
-                                     .several = g->ask.parallel_tools && !must, /* a model that must call would go on calling */
+                                     .several = g->ask.parallel_tools,
                                      .begun = !must };
     nb_gcache *cache;
     nb_err err = { 0 };

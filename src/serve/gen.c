@@ -386,7 +386,7 @@ void nb_gen_request(const nb_gen *g, size_t p, nb_request *out)
                          .min_tokens = a->min_tokens,
                          .n = a->n,
                          .first_choice = p * a->n,
-                         .logprobs = a->logprobs,
+                         .logprobs = a->logprobs || a->keep < a->n,
                          .prompt_logprobs = prompt_lp,
                          .top = a->top_logprobs > (unsigned)(a->prompt_logprobs > 0 ? a->prompt_logprobs : 0)
                                     ? a->top_logprobs
@@ -581,6 +581,8 @@ static bool on_token(nb_gen *g, nb_choice *c, const nb_event *ev)
         return false;
     c->n_output++;
     g->n_output++;
+    if (ev->logprob)
+        c->logprob += (double)ev->logprob->logprob;
     if (ev->logprob && g->ask.logprobs)
         keep_logprob(g, c, ev, c->decoded);
     if (g->ask.return_token_ids && nb_ids_push(&c->ids, ev->id, &err) != NB_OK)
@@ -613,6 +615,8 @@ static void on_stop_id(nb_gen *g, nb_choice *c, const nb_event *ev)
     g->n_output++;
     if (is_stop_id(g, ev->id))
         c->stop_id = ev->id;
+    if (ev->logprob)
+        c->logprob += (double)ev->logprob->logprob;
     if (ev->logprob && g->ask.logprobs)
         keep_logprob(g, c, ev, c->decoded);
     if (g->ask.return_token_ids && nb_ids_push(&c->ids, ev->id, &err) != NB_OK)

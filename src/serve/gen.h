@@ -78,6 +78,7 @@ typedef struct nb_choice {
     bool failed;                         /* out of memory */
     nb_finish finish;
     double last_at;          /* of its last token */
+    double logprob;          /* sum over its tokens, with best_of */
     int32_t stop_id;         /* -1 */
     const char *stop_string; /* NULL */
 } nb_choice;

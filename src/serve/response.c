@@ -289,9 +289,9 @@ static void put_message(nb_buf *b, const nb_choice *c)
     nb_buf_puts(b, c->n_calls ? "]}" : "}");
 }
 
-static void put_choice(nb_buf *b, const nb_gen *g, const nb_choice *c)
+static void put_choice(nb_buf *b, const nb_gen *g, const nb_choice *c, size_t index)
 {
-    nb_buf_printf(b, "%s{\"index\":%zu,", c->index ? "," : "", c->index);
+    nb_buf_printf(b, "%s{\"index\":%zu,", index ? "," : "", index);
     if (g->ask.chat) {
         put_message(b, c);
     } else {
@@ -311,11 +311,40 @@ static void put_choice(nb_buf *b, const nb_gen *g, const nb_choice *c)
     nb_buf_putc(b, '}');
 }
 
+static double mean_logprob(const nb_choice *c)
+{
+    return c->n_output ? c->logprob / (double)c->n_output : 0;
+}
+
+/* Of the choices of a prompt, the number of those that are better than c (KV-19). */
+static size_t place(const nb_gen *g, const nb_choice *c)
+{
+    const size_t first = c->index / g->ask.n * g->ask.n;
+    size_t better = 0;
+
+    for (size_t i = first; i < first + g->ask.n; i++) {
+        const nb_choice *o = &g->choices[i];
+
+        better += mean_logprob(o) > mean_logprob(c) || (mean_logprob(o) == mean_logprob(c) && o->index < c->index);
+    }
+    return better;
+}
+
+static void put_choices(nb_buf *b, const nb_gen *g)
+{
+    for (size_t k = 0; k < g->n_prompts * g->ask.keep; k++)
+        for (size_t i = 0; i < g->ask.n; i++) {
+            const nb_choice *c = &g->choices[k / g->ask.keep * g->ask.n + i];
+
+            if (g->ask.keep == g->ask.n ? i == k % g->ask.keep : place(g, c) == k % g->ask.keep)
+                put_choice(b, g, c, k);
+        }
+}
+
 static void put_answer(nb_buf *b, const nb_gen *g)
 {
     put_head(b, g, false);
-    for (size_t i = 0; i < g->n_choices; i++)
-        put_choice(b, g, &g->choices[i]);
+    put_choices(b, g);
     nb_buf_puts(b, "],\"usage\":");
     put_usage(b, g);
     if (g->ask.chat && g->ask.prompt_logprobs >= 0)

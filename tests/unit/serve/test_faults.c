@@ -215,6 +215,48 @@ static void test_echo_and_early_stop(void **state)
     nb_buf_clear(&b);
 }
 
+/* KV-19: best_of gives the n of highest mean log-probability out of the answers that n alone gives. */
+static void test_best_of(void **state)
+{
+    enum { ALL = 6 };
+    const live *x = *state;
+    nb_buf b = { 0 };
+    double mean[ALL] = { 0 }, sum = 0;
+    char text[ALL][256];
+    nb_json *v;
+    size_t first = 0, second = 0;
+
+    live_post(x, "/v1/completions", "{\"prompt\":\"It is\",\"max_tokens\":9,\"seed\":5,\"n\":6,\"logprobs\":0}", 200, &b);
+    v = live_json(&b);
+    for (size_t i = 0; i < ALL; i++) {
+        const nb_json *c = nb_json_at(nb_json_get(v, "choices"), i), *lp = nb_json_get(nb_json_get(c, "logprobs"), "token_logprobs");
+
+        snprintf(text[i], sizeof text[i], "%s", nb_json_str(nb_json_get(c, "text"), ""));
+        for (size_t k = 0; k < nb_json_len(lp); k++)
+            mean[i] += nb_json_num(nb_json_at(lp, k), 0) / (double)nb_json_len(lp);
+    }
+    nb_json_free(v);
+    for (size_t i = 1; i < ALL; i++)
+        first = mean[i] > mean[first] ? i : first;
+    second = first == 0;
+    for (size_t i = 0; i < ALL; i++)
+        second = i != first && mean[i] > mean[second] ? i : second;
+    live_post(x, "/v1/completions", "{\"prompt\":\"It is\",\"max_tokens\":9,\"seed\":5,\"n\":2,\"best_of\":6}", 200, &b);
+    v = live_json(&b);
+    assert_int_equal(nb_json_len(nb_json_get(v, "choices")), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const nb_json *c = nb_json_at(nb_json_get(v, "choices"), i);
+
+        assert_int_equal(nb_json_int(nb_json_get(c, "index"), -1), i);
+        assert_string_equal(nb_json_str(nb_json_get(c, "text"), ""), text[i ? second : first]);
+        sum += mean[i ? second : first];
+    }
+    assert_true(sum < 0);
+    assert_int_equal(nb_json_int(nb_json_get(nb_json_get(v, "usage"), "completion_tokens"), 0), 54); /* all of them count */
+    nb_json_free(v);
+    nb_buf_clear(&b);
+}
+
 /* RQ-17: names of other engines' insides change nothing. */
 static void test_engine_internals(void **state)
 {
@@ -446,11 +488,17 @@ static void test_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_beside_streams),   cmocka_unit_test(test_echo_and_early_stop),
-        cmocka_unit_test(test_engine_internals), cmocka_unit_test(test_broken_characters),
-        cmocka_unit_test(test_stream_usage),     cmocka_unit_test(test_no_files),
-        cmocka_unit_test(test_quiet_log),        cmocka_unit_test(test_log_line),
-        cmocka_unit_test(test_growth),           cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_beside_streams),
+        cmocka_unit_test(test_echo_and_early_stop),
+        cmocka_unit_test(test_engine_internals),
+        cmocka_unit_test(test_best_of),
+        cmocka_unit_test(test_broken_characters),
+        cmocka_unit_test(test_stream_usage),
+        cmocka_unit_test(test_no_files),
+        cmocka_unit_test(test_quiet_log),
+        cmocka_unit_test(test_log_line),
+        cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_ids),
     };
 
     return cmocka_run_group_tests(tests, open_server, close_server);
