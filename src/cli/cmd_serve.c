@@ -25,8 +25,8 @@ extern const unsigned char nb_page_html[];
 extern const size_t nb_page_html_size;
 
 typedef struct serve_opts {
-    const char *host, *key_file, *kv, *act, *kv_cache, *scope, *policy, *tool_parser, *reasoning_parser, *generation_config, *template_file,
-        *log_format;
+    const char *host, *key_file, *kv, *act, *kv_cache, *scope, *policy, *tool_parser, *reasoning_parser, *generation_config, *sampler,
+        *template_file, *log_format;
     int64_t port, context, max_seqs, max_batched, max_queued, max_per_key, max_n, max_conns, max_body_mib, prepare;
     double step_ms, queue_timeout, request_timeout, drain_s, stall_s, priority_age;
     bool no_admin, metrics_open, any_model, any_host, unsafe_bind, strict, lenient, request_template, no_cache, expose_root, quiet_requests,
@@ -106,6 +106,8 @@ static nb_status check_opts(const serve *s, nb_err *err)
         return nb_fail(err, NB_EARG, "arg.value", "", "--tool-parser %s is not known; see nibble serve --help", o->tool_parser);
     if (o->reasoning_parser && !nb_reason_format_named(o->reasoning_parser, &reason))
         return nb_fail(err, NB_EARG, "arg.value", "", "--reasoning-parser %s is not known; see nibble serve --help", o->reasoning_parser);
+    if (o->sampler && strcmp(o->sampler, "vllm") != 0 && strcmp(o->sampler, "llamacpp") != 0)
+        return nb_fail(err, NB_EARG, "arg.value", "", "--sampler-order is vllm or llamacpp");
     if (o->generation_config && strcmp(o->generation_config, "auto") != 0 && strcmp(o->generation_config, "none") != 0)
         return nb_fail(err, NB_EARG, "arg.value", "", "--generation-config is auto or none");
     rc = nb_cli_kv(o->kv, &kv, err);
@@ -313,6 +315,7 @@ static nb_status load_model(serve *s, nb_err *err)
         nb_log(&s->cli->host, NB_LOG_WARN, "cfg.value: generation_config.json: ignored, out of range: %s", s->model.ignored);
     if (rc == NB_OK && s->o.generation_config && strcmp(s->o.generation_config, "none") == 0)
         s->model.sampling = (nb_sampling){ .temperature = 1, .top_p = 1, .repetition_penalty = 1 };
+    s->model.sampling.late_temperature = s->o.sampler && strcmp(s->o.sampler, "llamacpp") == 0;
     if (rc == NB_OK)
         rc = open_engine(s, err);
     nb_cli_progress_end(s->cli);
@@ -406,7 +409,8 @@ static nb_status be_ready(serve *s, const char *path, nb_err *err)
     m.info = s->info;
     for (size_t i = 0; i < sizeof s->fingerprint; i++)
         used += (size_t)snprintf(s->identity + used, sizeof s->identity - used, "%02x", s->fingerprint[i]);
-    snprintf(s->identity + used, sizeof s->identity - used, "|%s|%s|%s|invariant|vllm|1", NB_VERSION, m.kernel, m.kv_dtype);
+    snprintf(s->identity + used, sizeof s->identity - used, "|%s|%s|%s|invariant|%s|1", NB_VERSION, m.kernel, m.kv_dtype,
+             s->o.sampler ? s->o.sampler : "vllm");
     rc = nb_server_ready(s->server, &m, err);
     s->engine = NULL; /* the server's */
     return rc;
@@ -641,6 +645,8 @@ static nb_status run_serve(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--watchdog", NB_OPT_FLAG, &s.o.watchdog, 0, 0, NULL, "exit 70 when the engine is silent four times as long" },
         { "--tool-parser", NB_OPT_STR, &s.o.tool_parser, 0, 0, "NAME", "how the model writes tool calls (default: by the template)" },
         { "--reasoning-parser", NB_OPT_STR, &s.o.reasoning_parser, 0, 0, "NAME", "how it writes reasoning (default: by the template)" },
+        { "--sampler-order", NB_OPT_STR, &s.o.sampler, 0, 0, "vllm|llamacpp",
+          "temperature before the cuts, as vLLM does it (default), or after them, as llama.cpp does it" },
         { "--generation-config", NB_OPT_STR, &s.o.generation_config, 0, 0, "auto|none",
           "use generation_config.json for defaults (default auto)" },
         { "--lenient", NB_OPT_FLAG, &s.o.lenient, 0, 0, NULL, "accept temperatures above 2" },

@@ -368,6 +368,44 @@ static int32_t draw(nb_sampler *s, const float *x, float top, size_t n, double t
     return s->kept[i - 1].id;
 }
 
+/* The nucleus of the n kept ones: how many, their weight in *total. */
+static size_t nucleus(const nb_sampler *s, size_t n, float top_p, double *total)
+{
+    const double enough = (double)top_p * *total;
+    double sum = 0;
+    size_t last = 0;
+
+    while (last < n && sum < enough)
+        sum += (double)s->kept[last++].w;
+    *total = sum;
+    return last;
+}
+
+/* llama.cpp's chain (SMP-3): every cut at temperature 1, which comes last. */
+static int32_t sample_late(nb_sampler *s, float *x, float top, float t, const nb_sampling *p, double u)
+{
+    nb_sampling only_k = *p;
+    double total;
+    size_t n;
+
+    only_k.min_p = 0;
+    s->kern->exp_sum(s->w, x, top, s->vocab);
+    order_begin(s);
+    n = cut(s, x, top, &only_k, &total);
+    if (p->typical_p > 0 && p->typical_p < 1)
+        n = typical(s, n, &total, p->typical_p);
+    if (p->top_p < 1)
+        n = nucleus(s, n, p->top_p, &total);
+    while (n > 1 && s->kept[n - 1].w < p->min_p * s->kept[0].w)
+        n--;
+    for (size_t i = 0; i < n; i++)
+        x[i] = s->kept[i].x / t;
+    total = s->kern->exp_sum(s->w, x, x[0], n);
+    for (size_t i = 0; i < n; i++)
+        s->kept[i].w = s->w[i];
+    return draw(s, x, x[0], n, total, 1, u);
+}
+
 static int32_t sample(nb_sampler *s, float *x, float top, const nb_draw *d)
 {
     const nb_sampling *p = d->p;
@@ -378,6 +416,8 @@ static int32_t sample(nb_sampler *s, float *x, float top, const nb_draw *d)
     float top_p = p->top_p;
     double total;
 
+    if (p->late_temperature && (is_typical || p->top_p < 1 || p->min_p > 0 || p->top_k > 0)) /* without a cut there is no order */
+        return sample_late(s, x, top, t, p, u);
     for (size_t i = 0; i < s->vocab; i++)
         x[i] /= t;
     top /= t;
@@ -386,12 +426,7 @@ static int32_t sample(nb_sampler *s, float *x, float top, const nb_draw *d)
     if (p->min_p > 0 || p->top_k > 0 || is_typical)
         n = cut(s, x, top, p, &total);
     if (is_typical && top_p < 1) { /* the nucleus first */
-        double sum = 0;
-        size_t last = 0;
-        while (last < n && sum < (double)top_p * total)
-            sum += (double)s->kept[last++].w;
-        n = last;
-        total = sum;
+        n = nucleus(s, n, top_p, &total);
         top_p = 1;
     }
     if (is_typical)

@@ -23,6 +23,7 @@ typedef struct nb_sampling {
     uint64_t seed;
     float presence_penalty, frequency_penalty; /* 0: off; answer only */
     float typical_p;                           /* 0 and 1: off        */
+    bool late_temperature;                     /* llama.cpp's order: top_k, typical, top_p, min_p, and temperature last (SMP-3) */
 } nb_sampling;
 
 /* Values outside spec serving 5.1: NB_EARG "sample.NAME". */

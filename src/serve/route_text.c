@@ -113,7 +113,7 @@ void nb_route_health_generate(nb_server *s, nb_http_req *r)
         nb_worker_submit(s->worker, g);
 }
 
-/* Known, not built (spec serving 9.2, P2). */
+/* Only models that say how their states are pooled give embeddings, and none of those is served (spec serving 9.2). */
 void nb_route_embeddings(nb_server *s, nb_http_req *r)
 {
     nb_refusal f = { 0 };
@@ -122,7 +122,7 @@ void nb_route_embeddings(nb_server *s, nb_http_req *r)
     const char *body = nb_http_body(r, &n);
 
     if (nb_body_parse(body, n, &o, &f) && nb_model_known(s, nb_json_str(nb_json_get(o, "model"), ""), &f))
-        nb_refuse(&f, 501, "not_implemented", NULL, "This server makes text, not embeddings.");
+        nb_refuse(&f, 400, "unsupported_parameter", "model", "This model has no pooling configuration: it gives text, not embeddings.");
     nb_answer_refusal(r, &f);
     nb_json_free(o);
 }

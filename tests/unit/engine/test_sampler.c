@@ -130,6 +130,50 @@ static size_t keep_typical(ranked *r, double *prob, size_t n, double typical_p)
     return m;
 }
 
+/* llama.cpp's order: top_k, typical, top_p, min_p at temperature 1, then the temperature, in f64. */
+static int reference_late(ranked *r, const setup *u)
+{
+    const nb_sampling *p = &u->p;
+    const float t = p->temperature < 0.01f ? 0.01f : p->temperature;
+    double prob[VOCAB], total = 0, sum = 0;
+    size_t n = 0, last = 0;
+
+    while (n < VOCAB && r[n].logit > (double)-INFINITY)
+        n++;
+    if (p->top_k > 0 && (size_t)p->top_k < n) {
+        size_t k = (size_t)p->top_k;
+        while (k < n && r[k].logit == r[k - 1].logit)
+            k++;
+        n = k;
+    }
+    for (size_t i = 0; i < n; i++)
+        prob[i] = exp(r[i].logit - r[0].logit);
+    if (p->typical_p > 0 && p->typical_p < 1)
+        n = keep_typical(r, prob, n, (double)p->typical_p);
+    for (size_t i = 0; i < n; i++)
+        total += prob[i];
+    while (last < n) {
+        sum += prob[last++];
+        if (p->top_p < 1 && sum >= (double)p->top_p * total)
+            break;
+    }
+    while (last > 1 && prob[last - 1] < (double)p->min_p * prob[0])
+        last--;
+    total = 0;
+    for (size_t i = 0; i < last; i++) {
+        prob[i] = exp((double)((float)r[i].logit / t) - (double)((float)r[0].logit / t));
+        total += prob[i];
+    }
+    total *= nb_rng_uniform(p->seed, 0, (u->n_ids - u->n_prompt) | u->choice << 32);
+    sum = 0;
+    for (size_t i = 0; i < last; i++) {
+        sum += prob[i];
+        if (sum > total)
+            return r[i].id;
+    }
+    return r[last - 1].id;
+}
+
 /* Steps 7 to 12, one after another, each over the whole sorted list, in f64. */
 static int reference(const float *logits, const setup *u)
 {
@@ -143,6 +187,8 @@ static int reference(const float *logits, const setup *u)
     qsort(r, VOCAB, sizeof *r, by_rank);
     if (p->temperature < 1e-5f)
         return r[0].id;
+    if (p->late_temperature && (p->top_k > 0 || p->min_p > 0 || p->top_p < 1 || (p->typical_p > 0 && p->typical_p < 1)))
+        return reference_late(r, u);
     t = p->temperature < 0.01f ? (double)0.01f : t;
     for (int i = 0; i < VOCAB; i++) {
         r[i].logit = (double)((float)r[i].logit / (float)t);
@@ -216,7 +262,8 @@ static void make_setup(setup *u, uint64_t round)
                           .seed = round,
                           .presence_penalty = round % 7 == 0 ? 0.8f : 0,
                           .frequency_penalty = round % 11 == 0 ? -0.6f : 0,
-                          .typical_p = round % 8 == 0 ? 0.6f : 0 };
+                          .typical_p = round % 8 == 0 ? 0.6f : 0,
+                          .late_temperature = round / 54 % 4 == 3 };
     u->n_prompt = 3;
     u->n_ids = 3 + round % 10;
     u->choice = round % 3;
