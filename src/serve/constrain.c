@@ -178,7 +178,12 @@ static bool constrain_calls(nb_gen *g)
         rc = nb_grammar_new_tools(g->t->constraints->vocab, &o, NULL, &g->grammar, &err);
     if (rc != NB_OK && !must && rc != NB_ENOMEM)
         return true; /* then such calls are only parsed */
-    return rc == NB_OK ? open_states(g, marker) : refuse_grammar(g, "tools", &err);
+    if (rc != NB_OK)
+        return refuse_grammar(g, "tools", &err);
+    for (size_t i = 0; i < g->n_choices; i++) /* what has begun as a call will be one: it goes out as it is written */
+        if (g->choices[i].parser)
+            nb_reply_live(g->choices[i].parser, must);
+    return open_states(g, marker);
 }
 
 bool nb_gen_constrain(nb_gen *g)

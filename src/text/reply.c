@@ -185,14 +185,21 @@ static void make_id(nb_reply *r, char out[40])
     out[n] = 0;
 }
 
+void nb_reply_give_begin(nb_reply *r, const char *name, size_t n, const char *id, size_t n_id)
+{
+    char own[40], *theirs = n_id ? nb_strndup(id, n_id) : NULL;
+
+    make_id(r, own);
+    nb_reply_give(r, NB_REPLY_CALL, r->calls, name, n, theirs ? theirs : own);
+    nb_free(theirs);
+}
+
 void nb_reply_give_calls(nb_reply *r, const nb_calls *c)
 {
     for (size_t i = 0; i < c->n; i++) {
-        char own[40];
         if (r->o.one_call && r->calls > 0)
             return;
-        make_id(r, own);
-        nb_reply_give(r, NB_REPLY_CALL, r->calls, c->v[i].name.p, c->v[i].name.n, c->v[i].id.n ? c->v[i].id.p : own);
+        nb_reply_give_begin(r, c->v[i].name.p, c->v[i].name.n, c->v[i].id.p, c->v[i].id.n);
         nb_reply_give(r, NB_REPLY_ARGS, r->calls, c->v[i].args.p, c->v[i].args.n, NULL);
         nb_reply_give(r, NB_REPLY_CALL_END, r->calls, NULL, 0, NULL);
         r->calls++;
@@ -310,12 +317,52 @@ static unit find_unit(nb_reply *r, bool final)
     return u;
 }
 
+static void end_unit(nb_reply *r, size_t n)
+{
+    nb_reply_drop(&r->text, n);
+    r->unit = r->live = false;
+    r->scanned = 0;
+    memset(&r->end, 0, sizeof r->end);
+}
+
+/* A call that is given out as it is written. False: more text is needed. */
+static bool take_live(nb_reply *r, bool final)
+{
+    size_t to;
+    const bool whole = nb_live_go_on(r, final, &to);
+    unit u;
+
+    if (!whole && !final)
+        return false;
+    r->scanned = r->scanned > to ? r->scanned : to;
+    if (r->f->end && r->scanned == to)
+        r->scanned += strlen(r->f->end) - 1; /* by_end_marker goes back that far */
+    u = whole ? find_unit(r, final) : (unit){ .is = BAD, .length = r->text.n };
+    if (u.is == MORE)
+        return false;
+    nb_reply_give(r, NB_REPLY_CALL_END, r->calls, NULL, 0, NULL);
+    r->calls++;
+    end_unit(r, u.is == DONE && u.length >= to ? u.length : r->text.n);
+    return true;
+}
+
 /* Take the unit at the beginning of text. False: more text is needed. */
 static bool take_unit(nb_reply *r, bool final)
 {
     nb_calls calls = { 0 };
-    const unit u = find_unit(r, final);
+    unit u = { 0 };
     bool ok = false;
+    size_t head;
+
+    if (!r->live && (r->wants_live || r->armed)) {
+        r->armed = r->armed || nb_starts(r->text.p, r->text.n, nb_tool_format_begin(r->o.tools));
+        head = unit_head(r, final, &u);
+        if (u.is == DONE)
+            nb_live_begin(r, head);
+    }
+    if (r->live)
+        return take_live(r, final);
+    u = find_unit(r, final);
 
     if (u.is == MORE)
         return false;
@@ -328,10 +375,7 @@ static bool take_unit(nb_reply *r, bool final)
         give_content(r, r->text.p, u.length);
         r->plain = r->plain || r->f->whole;
     }
-    nb_reply_drop(&r->text, u.length);
-    r->unit = false;
-    r->scanned = 0;
-    memset(&r->end, 0, sizeof r->end);
+    end_unit(r, u.length);
     nb_calls_clear(&calls);
     return true;
 }
@@ -538,6 +582,7 @@ void nb_reply_close(nb_reply *r)
     nb_buf_clear(&r->header);
     nb_buf_clear(&r->body);
     nb_buf_clear(&r->text);
+    nb_buf_clear(&r->name);
     nb_free(r);
 }
 
@@ -549,13 +594,21 @@ nb_status nb_reply_clone(const nb_reply *r, uint64_t seed, nb_reply **out, nb_er
         (*out)->stage = r->stage;
         (*out)->began = r->began;
         (*out)->rng = seed;
+        (*out)->wants_live = r->wants_live;
+        (*out)->armed = r->armed;
     }
     return rc;
 }
 
+void nb_reply_live(nb_reply *r, bool always)
+{
+    r->wants_live = r->f != NULL;
+    r->armed = r->wants_live && always;
+}
+
 static nb_status done(nb_reply *r, nb_err *err)
 {
-    r->failed = r->failed || r->in.failed || r->text.failed || r->blanks.failed || r->header.failed || r->body.failed;
+    r->failed = r->failed || r->in.failed || r->text.failed || r->blanks.failed || r->header.failed || r->body.failed || r->name.failed;
     return r->failed ? nb_enomem(err, "a reply") : NB_OK;
 }
 

@@ -89,6 +89,10 @@ void nb_reply_close(nb_reply *r);                                               
 nb_status nb_reply_clone(const nb_reply *r, uint64_t seed, nb_reply **out, nb_err *err); /* for n > 1, before any text */
 /* Feed the next text. Errors: NB_ENOMEM. */
 nb_status nb_reply_feed(nb_reply *r, const char *text, size_t n, nb_reply_fn fn, void *ctx, nb_err *err);
+/* From now on a grammar holds the reply to the form of calls: from its beginning (always), or from the marker of the first call on. Then
+ * calls are given out as they are written, whole characters and escapes at a time; one that the end of the text cuts off is given out as
+ * far as it came. Calls in lists (granite, phi4mini, mistral's old form) and gpt_oss's still come when they are whole. */
+void nb_reply_live(nb_reply *r, bool always);
 /* The text is over: give out what was held back. */
 nb_status nb_reply_finish(nb_reply *r, nb_reply_fn fn, void *ctx, nb_err *err);
 int nb_reply_calls(const nb_reply *r);         /* complete calls so far */

@@ -228,55 +228,69 @@ static bool read_mistral(const char *s, size_t n, nb_calls *out, bool *failed)
     return true;
 }
 
-/* Keys and values between marks, with the value's text as it stands but for one newline at each end. */
+/* Marks around the keys and values of a call. */
 typedef struct marks {
     const char *key, *key_end, *value, *value_end; /* value NULL: behind key_end at once */
 } marks;
 
-static bool read_pairs(const marks *m, const char *name, size_t n_name, const char *s, size_t n, const nb_json *tools, nb_calls *out,
-                       bool *failed)
+static const marks *marks_of(const nb_call_format *f)
 {
-    const char *end = s + n;
-    nb_buf args = { 0 };
-    bool ok = true;
+    static const marks qwen = { "<parameter=", ">", NULL, "</parameter>" }, minimax = { "<parameter name=\"", "\">", NULL, "</parameter>" },
+                       glm = { "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>" };
 
-    nb_buf_putc(&args, '{');
-    for (bool first = true; ok; first = false) {
-        const char *key = find(s, (size_t)(end - s), m->key), *key_end, *v, *v_end;
-        const char *gap = s;
-        size_t n_gap = (size_t)((key ? key : end) - s);
-        nb_trim(&gap, &n_gap);
-        if (n_gap || !key) {
-            ok = !n_gap;
-            break;
-        }
-        key += strlen(m->key);
-        key_end = find(key, (size_t)(end - key), m->key_end);
-        v = key_end && m->value ? find(key_end, (size_t)(end - key_end), m->value) : key_end;
-        v = v ? v + strlen(m->value ? m->value : m->key_end) : NULL;
-        v_end = v ? find(v, (size_t)(end - v), m->value_end) : NULL;
-        if (!v_end) {
-            ok = false;
-            break;
-        }
-        s = v_end + strlen(m->value_end);
-        size_t k = (size_t)(v_end - v), n_key = (size_t)(key_end - key);
-        nb_trim(&key, &n_key);
-        if (k && *v == '\n') {
-            v++;
-            k--;
-        }
-        if (k && v[k - 1] == '\n')
-            k--;
-        if (!first)
-            nb_buf_puts(&args, ", ");
-        nb_json_put_str(&args, key, n_key);
-        nb_buf_puts(&args, ": ");
-        nb_put_argument(&args, tools, name, n_name, key, n_key, v, k);
+    return f->body == NB_BODY_QWEN ? &qwen : f->body == NB_BODY_MINIMAX ? &minimax : &glm;
+}
+
+size_t nb_pairs_next(const nb_call_format *f, const char *s, size_t n, bool first, const char *name, size_t n_name, const nb_json *tools,
+                     nb_buf *out)
+{
+    const marks *m = marks_of(f);
+    const char *end = s + n, *key = s, *key_end, *v, *v_end;
+    size_t k, n_key;
+
+    while (key < end && nb_is_blank(*key))
+        key++;
+    if (!nb_starts(key, (size_t)(end - key), m->key))
+        return 0;
+    key += strlen(m->key);
+    key_end = find(key, (size_t)(end - key), m->key_end);
+    v = key_end && m->value ? find(key_end, (size_t)(end - key_end), m->value) : key_end;
+    v = v ? v + strlen(m->value ? m->value : m->key_end) : NULL;
+    v_end = v ? find(v, (size_t)(end - v), m->value_end) : NULL;
+    if (!v_end)
+        return 0;
+    k = (size_t)(v_end - v);
+    n_key = (size_t)(key_end - key);
+    nb_trim(&key, &n_key);
+    if (k && *v == '\n') {
+        v++;
+        k--;
     }
-    nb_buf_putc(&args, '}');
+    if (k && v[k - 1] == '\n')
+        k--;
+    nb_buf_puts(out, first ? "{" : ", ");
+    nb_json_put_str(out, key, n_key);
+    nb_buf_puts(out, ": ");
+    nb_put_argument(out, tools, name, n_name, key, n_key, v, k);
+    return (size_t)(v_end - s) + strlen(m->value_end);
+}
+
+/* Keys and values between marks, with the value's text as it stands but for one newline at each end. */
+static bool read_pairs(const nb_call_format *f, const char *name, size_t n_name, const char *s, size_t n, const nb_json *tools,
+                       nb_calls *out, bool *failed)
+{
+    nb_buf args = { 0 };
+    size_t k;
+    bool ok;
+
+    while ((k = nb_pairs_next(f, s, n, args.n == 0, name, n_name, tools, &args))) {
+        s += k;
+        n -= k;
+    }
+    nb_trim(&s, &n); /* nothing but blanks between and behind pairs */
+    nb_buf_puts(&args, args.n ? "}" : "{}");
     *failed = *failed || args.failed;
-    ok = ok && !*failed && add_call(out, name, n_name, args.p, args.n, failed);
+    ok = n == 0 && !*failed && add_call(out, name, n_name, args.p, args.n, failed);
     nb_buf_clear(&args);
     return ok;
 }
@@ -296,15 +310,32 @@ static bool cut_name(const char **s, size_t *n, const char *mark, const char **n
     return true;
 }
 
-static bool read_glm(const char *s, size_t n, const nb_json *tools, nb_calls *out, bool *failed)
+bool nb_pairs_name(const nb_call_format *f, const char *s, size_t n, const char **name, size_t *k, size_t *args)
 {
-    static const marks m = { "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>" };
-    const char *first = find(s, n, m.key), *name = s;
-    const size_t n_name = first ? (size_t)(first - s) : n;
-    size_t k = n_name;
+    const char *mark = f->body == NB_BODY_QWEN ? ">" : f->body == NB_BODY_MINIMAX ? "\">" : "<arg_key>", *at = find(s, n, mark);
 
-    nb_trim(&name, &k);
-    return read_pairs(&m, name, k, s + n_name, n - n_name, tools, out, failed);
+    if (f->body != NB_BODY_QWEN && f->body != NB_BODY_MINIMAX && f->body != NB_BODY_GLM)
+        return false;
+    if (!at)
+        return false;
+    *name = s;
+    *k = (size_t)(at - s);
+    *args = *k + (f->body == NB_BODY_GLM ? 0 : strlen(mark));
+    nb_trim(name, k);
+    return true;
+}
+
+static bool read_marked(const nb_call_format *f, const char *s, size_t n, const nb_json *tools, nb_calls *out, bool *failed)
+{
+    const char *name = s;
+    size_t k = n, args = n;
+
+    if (!nb_pairs_name(f, s, n, &name, &k, &args)) {
+        if (f->body != NB_BODY_GLM) /* whose name may stand alone */
+            return false;
+        nb_trim(&name, &k);
+    }
+    return read_pairs(f, name, k, s + args, n - args, tools, out, failed);
 }
 
 static bool read_deepseek(const char *s, size_t n, bool v31, nb_calls *out, bool *failed)
@@ -417,10 +448,6 @@ static bool read_python(const char *s, size_t n, const nb_json *tools, nb_calls 
 
 bool nb_calls_read(const nb_call_format *f, const char *s, size_t n, const nb_json *tools, nb_calls *out, bool *failed)
 {
-    static const marks qwen = { "<parameter=", ">", NULL, "</parameter>" };
-    static const marks minimax = { "<parameter name=\"", "\">", NULL, "</parameter>" };
-    const char *name;
-    size_t k;
     bool ok = false;
 
     switch (f->body) {
@@ -434,13 +461,9 @@ bool nb_calls_read(const nb_call_format *f, const char *s, size_t n, const nb_js
         ok = read_mistral(s, n, out, failed);
         break;
     case NB_BODY_QWEN:
-        ok = cut_name(&s, &n, ">", &name, &k) && read_pairs(&qwen, name, k, s, n, tools, out, failed);
-        break;
     case NB_BODY_MINIMAX:
-        ok = cut_name(&s, &n, "\">", &name, &k) && read_pairs(&minimax, name, k, s, n, tools, out, failed);
-        break;
     case NB_BODY_GLM:
-        ok = read_glm(s, n, tools, out, failed);
+        ok = read_marked(f, s, n, tools, out, failed);
         break;
     case NB_BODY_DEEPSEEK:
     case NB_BODY_DEEPSEEK31:

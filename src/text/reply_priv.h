@@ -89,12 +89,29 @@ struct nb_reply {
     nb_jend end;
     size_t scanned;
     int calls;
+    /* calls given out as they are written (reply_live.c) */
+    bool wants_live, armed, live; /* after the first marker; from now on; a call has begun */
+    nb_buf name;                  /* of the call */
+    size_t args_at, args_sent;    /* in text; bytes of JSON, or pairs */
+    nb_jend args_end;
 };
 
 /* Give out an event; texts of no bytes are none. */
 void nb_reply_give(nb_reply *r, nb_reply_kind kind, int index, const char *s, size_t n, const char *id);
 void nb_reply_reasoning(nb_reply *r, const char *s, size_t n); /* but for newlines at both its ends */
 void nb_reply_give_calls(nb_reply *r, const nb_calls *c);
+/* The beginning of a call; id NULL: one of ours. */
+void nb_reply_give_begin(nb_reply *r, const char *name, size_t n, const char *id, size_t n_id);
+
+/* Does a call begin in r->text behind the markers (`from`), so that it can be given out as it comes? Then it has. */
+bool nb_live_begin(nb_reply *r, size_t from);
+/* Give out what is new of it. True: its arguments are whole, and end at *to. */
+bool nb_live_go_on(nb_reply *r, bool final, size_t *to);
+/* Formats of marked pairs: the name at s[n] and where its pairs begin; false: not there yet. */
+bool nb_pairs_name(const nb_call_format *f, const char *s, size_t n, const char **name, size_t *k, size_t *args);
+/* The next pair at s[n] appended as JSON; the bytes it takes, 0: it is not whole. */
+size_t nb_pairs_next(const nb_call_format *f, const char *s, size_t n, bool first, const char *name, size_t n_name, const nb_json *tools,
+                     nb_buf *out);
 void nb_reply_channels(nb_reply *r, bool final); /* take apart what is in r->in */
 
 static inline bool nb_is_blank(char c)

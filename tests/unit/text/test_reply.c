@@ -318,6 +318,103 @@ static void test_calls(void **state)
     nb_buf_clear(&s.out);
 }
 
+/* Given out as they are written: of calls that are well formed the same comes out, in pieces, and the first piece before the call ends;
+ * pieces are never cut inside an escape. */
+typedef struct live_sum {
+    nb_buf all;
+    size_t pieces;
+} live_sum;
+
+static void add_live(void *ctx, const nb_reply_event *e)
+{
+    live_sum *s = ctx;
+
+    if (e->kind == NB_REPLY_CALL) {
+        nb_buf_put(&s->all, e->text, e->n);
+        nb_buf_putc(&s->all, '(');
+    } else if (e->kind == NB_REPLY_ARGS) {
+        nb_buf_put(&s->all, e->text, e->n);
+        s->pieces++;
+        assert_true(e->text[e->n - 1] != '\\' || (e->n > 1 && e->text[e->n - 2] == '\\'));
+    } else if (e->kind == NB_REPLY_CALL_END) {
+        nb_buf_putc(&s->all, ')');
+    } else {
+        nb_buf_puts(&s->all, e->kind == NB_REPLY_CONTENT ? "C{" : "R{");
+        nb_buf_put(&s->all, e->text, e->n);
+        nb_buf_putc(&s->all, '}');
+    }
+}
+
+static void test_live(void **state)
+{
+    static const struct {
+        const char *label;
+        nb_tool_format tools;
+        const char *text, *want;
+        size_t pieces; /* at least, fed byte by byte */
+    } live[] = {
+        { "hermes", NB_TOOLS_HERMES,
+          "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": \"}</tool_call>\\\"\\ud83d\\ude00\"}}\n</tool_call>",
+          "add({\"a\": 1, \"b\": \"}</tool_call>\\\"\\ud83d\\ude00\"})", 20 },
+        { "hermes, two", NB_TOOLS_HERMES,
+          "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":1}}</tool_call>\n<tool_call>{\"name\":\"get_weather\",\"arguments\":{}}</"
+          "tool_call>",
+          "add({\"a\":1})get_weather({})", 8 },
+        { "hermes, cut off", NB_TOOLS_HERMES, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":1", "add({\"a\":1)", 5 },
+        { "hermes, cut off in an escape", NB_TOOLS_HERMES, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":\"\\u00",
+          "add({\"a\":\"\\u00)", 5 },
+        { "hermes, not yet a call", NB_TOOLS_HERMES, "<tool_call>{\"name\":\"add\",\"argu", "C{<tool_call>}C{{\"name\":\"add\",\"argu}",
+          0 },
+        { "llama", NB_TOOLS_LLAMA3_JSON,
+          "<|python_tag|>{\"name\": \"add\", \"parameters\": {\"a\": [1]}}; {\"name\": \"add\", \"parameters\": {}}",
+          "add({\"a\": [1]})add({})", 8 },
+        { "mistral", NB_TOOLS_MISTRAL, "[TOOL_CALLS]add[ARGS]{\"a\": 1}[TOOL_CALLS]add[ARGS]{}", "add({\"a\": 1})add({})", 8 },
+        { "mistral, list", NB_TOOLS_MISTRAL, "[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {\"a\": 1}}]", "add({\"a\": 1})", 1 },
+        { "deepseek 3", NB_TOOLS_DEEPSEEK_V3, DSB DB "function" DSEP "add\n```json\n{\"a\": 1}\n```" DE DSE, "add({\"a\": 1})", 6 },
+        { "deepseek 3.1", NB_TOOLS_DEEPSEEK_V31, DSB DB "add" DSEP "{\"a\": 1}" DE DB "add" DSEP "{}" DE DSE, "add({\"a\": 1})add({})", 8 },
+        { "kimi", NB_TOOLS_KIMI_K2,
+          "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|>"
+          "<|tool_calls_section_end|>",
+          "add({\"a\": 1})", 6 },
+        { "qwen xml", NB_TOOLS_QWEN3_XML,
+          "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis "
+          "</function>\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+          "get_weather({\"city\": \"Paris </function>\", \"days\": 3})", 3 },
+        { "qwen xml without arguments", NB_TOOLS_QWEN3_XML, "<tool_call>\n<function=add>\n</function>\n</tool_call>", "add({})", 1 },
+        { "minimax", NB_TOOLS_MINIMAX_M2,
+          "<minimax:tool_call>\n<invoke name=\"add\">\n<parameter name=\"a\">1</parameter>\n<parameter "
+          "name=\"b\">2</parameter>\n</invoke>\n</minimax:tool_call>",
+          "add({\"a\": 1, \"b\": 2})", 3 },
+        { "glm", NB_TOOLS_GLM47, "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>", "add({\"a\": 1})", 2 },
+        { "glm without arguments", NB_TOOLS_GLM47, "<tool_call>add\n</tool_call>", "add({})", 1 },
+    };
+    nb_json *tools = NULL;
+
+    (void)state;
+    assert_int_equal(nb_json_parse(tools_text, strlen(tools_text), "tools", 0, &tools, NULL), NB_OK);
+    for (size_t i = 0; i < NB_LEN(live); i++)
+        for (size_t step = 1; step < 60; step += 7) {
+            const nb_reply_opts o = { .tools = live[i].tools, .tool_list = tools };
+            const size_t n = strlen(live[i].text);
+            nb_reply *r = NULL;
+            live_sum s = { 0 };
+
+            assert_int_equal(nb_reply_open(&o, &r, NULL), NB_OK);
+            nb_reply_live(r, false);
+            for (size_t at = 0; at < n; at += step)
+                assert_int_equal(nb_reply_feed(r, live[i].text + at, n - at < step ? n - at : step, add_live, &s, NULL), NB_OK);
+            assert_int_equal(nb_reply_finish(r, add_live, &s, NULL), NB_OK);
+            nb_buf_putc(&s.all, 0);
+            if (strcmp(s.all.p, live[i].want) != 0)
+                fail_msg("live %s, steps of %zu: %s", live[i].label, step, s.all.p);
+            if (step == 1 && s.pieces < live[i].pieces)
+                fail_msg("live %s: %zu pieces", live[i].label, s.pieces);
+            nb_buf_clear(&s.all);
+            nb_reply_close(r);
+        }
+    nb_json_free(tools);
+}
+
 static void test_names(void **state)
 {
     nb_tool_format t;
@@ -382,7 +479,7 @@ static void test_guess(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_streaming), cmocka_unit_test(test_calls),
-                                        cmocka_unit_test(test_names), cmocka_unit_test(test_guess) };
+                                        cmocka_unit_test(test_live), cmocka_unit_test(test_names),     cmocka_unit_test(test_guess) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
