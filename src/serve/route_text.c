@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "serve/ask_priv.h"
 #include "serve/items.h"
 #include "serve/native.h"
 #include "serve/server_priv.h"
@@ -113,6 +114,14 @@ void nb_route_health_generate(nb_server *s, nb_http_req *r)
         nb_worker_submit(s->worker, g);
 }
 
+/* `model` of a body that is no request for text. */
+static bool asks_us(const nb_server *s, const nb_json *o, nb_refusal *f)
+{
+    const char *name = "";
+
+    return nb_ask_str(o, "model", 512, &name, f) && nb_model_known(s, name, f);
+}
+
 /* Only models that say how their states are pooled give embeddings, and none of those is served (spec serving 9.2). */
 void nb_route_embeddings(nb_server *s, nb_http_req *r)
 {
@@ -121,7 +130,7 @@ void nb_route_embeddings(nb_server *s, nb_http_req *r)
     size_t n;
     const char *body = nb_http_body(r, &n);
 
-    if (nb_body_parse(body, n, &o, &f) && nb_model_known(s, nb_json_str(nb_json_get(o, "model"), ""), &f))
+    if (nb_body_parse(body, n, &o, &f) && asks_us(s, o, &f))
         nb_refuse(&f, 400, "unsupported_parameter", "model", "This model has no pooling configuration: it gives text, not embeddings.");
     nb_answer_refusal(r, &f);
     nb_json_free(o);
@@ -157,6 +166,9 @@ static bool render(const nb_server *s, const nb_json *o, nb_buf *out, nb_refusal
 
     if (nb_json_typeof(nb_ask_field(o, "messages")) != NB_JARR || nb_json_len(nb_ask_field(o, "messages")) == 0)
         return nb_refuse(f, 400, "missing_required_parameter", "messages", "messages must be a list with at least one message.");
+    for (size_t i = 0; i < nb_json_len(nb_ask_field(o, "messages")); i++)
+        if (nb_json_typeof(nb_json_at(nb_ask_field(o, "messages"), i)) != NB_JOBJ)
+            return nb_refuse(f, 400, "invalid_type", "messages", "messages[%zu] must be an object with role and content.", i);
     if (!s->texts.chat)
         return nb_refuse(f, 400, "unsupported_parameter", "messages", "This model has no chat template.");
     if (nb_chat_render(s->texts.chat, o, true, NULL, out, &err) != NB_OK)
@@ -172,12 +184,16 @@ static bool body_ids(const nb_server *s, const nb_json *o, nb_ids *ids, nb_refus
     const bool special = flag(o, "add_special_tokens", !chat, f);
     nb_err err = { 0 };
     nb_buf prompt = { 0 };
+    static const char *const texts[] = { "prompt", "content" };
     bool ok = true;
 
+    for (size_t i = 0; i < NB_LEN(texts); i++)
+        if (nb_ask_field(o, texts[i]) && nb_json_typeof(nb_ask_field(o, texts[i])) != NB_JSTR)
+            return nb_ask_type(f, texts[i], "a string");
     if (chat)
         ok = render(s, o, &prompt, f);
-    else if (nb_json_typeof(text) != NB_JSTR)
-        ok = nb_refuse(f, 400, text ? "invalid_type" : "missing_required_parameter", "prompt", "prompt must be a string.");
+    else if (!text)
+        ok = nb_refuse(f, 400, "missing_required_parameter", "prompt", "prompt is missing.");
     else
         nb_buf_put(&prompt, nb_json_str(text, ""), nb_json_str_len(text));
     if (ok && !f->status && nb_tokenizer_encode(s->m.tok, prompt.p ? prompt.p : "", prompt.n, special, true, ids, &err) != NB_OK)
@@ -213,7 +229,7 @@ static void tokenize(void *user, nb_http_req *r)
     const char *body = nb_http_body(r, &n);
     bool ok;
 
-    if (!nb_body_parse(body, n, &o, &f) || !nb_model_known(s, nb_json_str(nb_json_get(o, "model"), ""), &f) || !body_ids(s, o, &ids, &f)) {
+    if (!nb_body_parse(body, n, &o, &f) || !asks_us(s, o, &f) || !body_ids(s, o, &ids, &f)) {
         nb_answer_refusal(r, &f);
     } else {
         out = nb_json_new_obj();
@@ -256,7 +272,7 @@ static void detokenize(void *user, nb_http_req *r)
     size_t n;
     const char *body = nb_http_body(r, &n);
 
-    if (nb_body_parse(body, n, &o, &f) && nb_model_known(s, nb_json_str(nb_json_get(o, "model"), ""), &f)) {
+    if (nb_body_parse(body, n, &o, &f) && asks_us(s, o, &f)) {
         list = nb_ask_field(o, "tokens");
         if (nb_json_typeof(list) != NB_JARR)
             nb_refuse(&f, 400, list ? "invalid_type" : "missing_required_parameter", "tokens", "tokens must be a list of token ids.");
