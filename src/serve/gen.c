@@ -386,11 +386,10 @@ void nb_gen_request(const nb_gen *g, size_t p, nb_request *out)
                          .min_tokens = a->min_tokens,
                          .n = a->n,
                          .first_choice = p * a->n,
-                         .logprobs = a->logprobs || a->keep < a->n,
-                         .prompt_logprobs = prompt_lp,
-                         .top = a->top_logprobs > (unsigned)(a->prompt_logprobs > 0 ? a->prompt_logprobs : 0)
-                                    ? a->top_logprobs
-                                    : (unsigned)(a->prompt_logprobs > 0 ? a->prompt_logprobs : 0),
+                         .logprobs = a->logprobs || a->keep<a->n, .prompt_logprobs = prompt_lp, .top = a->top_logprobs>(unsigned)(
+                                                        a->prompt_logprobs > 0 ? a->prompt_logprobs : 0)
+                                         ? a->top_logprobs
+                                         : (unsigned)(a->prompt_logprobs > 0 ? a->prompt_logprobs : 0),
                          .bias = a->bias,
                          .n_bias = a->n_bias,
                          .allowed = a->allowed,
