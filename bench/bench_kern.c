@@ -1,6 +1,6 @@
 /* bench_kern.c - speed of the 4-bit and 8-bit kernels beside the limits of the machine, one JSON line each.
  *
- *   nb_bench_kern [threads [table]]
+ *   nb_bench_kern [threads [table [what]]]       what: a beginning of q4_stream_a16, q8_tiles_a8 and the like
  *
  * m = 1: bytes of weights per second over a plain read loop on the same bytes. m > 1: multiply-adds per second over the vpdpbusd
  * peak, or half of it with A16 activations, which need two byte products a weight. Both sides of a ratio run in turn in every round; the line
@@ -29,6 +29,7 @@ typedef struct job {
     unsigned bits; /* 4 or 8 */
     bool a8;       /* form of the activations */
     uint64_t peak_n;
+    const char *what;
 } job;
 
 static void read_part(void *ctx, size_t begin, size_t end, int thread)
@@ -145,8 +146,19 @@ static void teardown(job *j)
     nb_qlin_clear(&j->hub);
 }
 
+/* Is this one of those asked for? */
+static bool wanted(const job *j, const char *kind)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "q%u_%s_%s", j->bits, kind, j->a8 ? "a8" : "a16");
+    return strncmp(name, j->what, strlen(j->what)) == 0;
+}
+
 static void bench_stream(job *j, size_t k, size_t g, size_t m)
 {
+    if (!wanted(j, "stream"))
+        return;
     double ratio[ROUNDS], rate[ROUNDS], read[ROUNDS];
 
     setup(j, j->kern->need ? 96u << 20 : 1u << 20, k, g, m); /* past the caches; scalar code would take minutes */
@@ -167,6 +179,8 @@ static void bench_stream(job *j, size_t k, size_t g, size_t m)
 
 static void bench_tiles(job *j, size_t k, size_t g, size_t m, bool vnni)
 {
+    if (!wanted(j, "tiles"))
+        return;
     double ratio[ROUNDS], rate[ROUNDS], top[ROUNDS];
     const size_t threads = (size_t)nb_pool_threads(j->pool);
 
@@ -220,7 +234,7 @@ int main(int argc, char **argv)
     static const size_t few[] = { 2, 3, 4, 8 };
     const unsigned have = nb_cpu_features();
     const bool vnni = have & NB_CPU_AVX512_VNNI;
-    job j = { .kern = argc > 2 ? nb_kern_find(argv[2]) : nb_kern_pick(have) };
+    job j = { .what = argc > 3 ? argv[3] : "", .kern = argc > 2 ? nb_kern_find(argv[2]) : nb_kern_pick(have) };
 
     if (!j.kern || (j.kern->need & ~have)) {
         fprintf(stderr, "bench_kern: no such table here\n");
@@ -240,7 +254,8 @@ int main(int argc, char **argv)
     }
     j.bits = 4;
     j.a8 = false;
-    bench_pack_and_act(&j);
+    if (!j.what[0])
+        bench_pack_and_act(&j);
     nb_pool_close(j.pool);
     return 0;
 }

@@ -7,7 +7,7 @@ target_link_libraries(nibble_gen_model PRIVATE nb_io)
 add_executable(nibble_timed EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/timed.c)
 target_compile_options(nibble_timed PRIVATE ${NB_WARN})
 
-# nb_bench_kern [threads [table]]: kernels beside read bandwidth and arithmetic peak. Not built by default.
+# nb_bench_kern [threads [table [what]]]: kernels beside read bandwidth and arithmetic peak. Not built by default.
 add_executable(nb_bench_kern EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/bench_kern.c)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   target_sources(nb_bench_kern PRIVATE ${CMAKE_CURRENT_LIST_DIR}/peak_vnni.c)

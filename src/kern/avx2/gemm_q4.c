@@ -128,12 +128,13 @@ NB_INLINE void planes(__m256i acc[4][2], const unsigned char *b, size_t g, const
 
 /* mr tokens from index `at` of the activation arrays, one block: t[i][0..63] gets the group's part. The sums of 32 inputs of 16 outputs
  * are in registers; between such pieces they lie in memory. The block dist ahead is prefetched first. */
-NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, size_t dist, const bool a8)
+NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, const bool first,
+                    size_t dist, const bool a8)
 {
     const size_t g = w->g;
     const int8_t *xh = a->hi + at * g, *xl = a8 ? xh : a->lo + at * g;
 
-    for (size_t off = 0; off < w->block_bytes; off += 64)
+    for (size_t off = 0; first && off < w->block_bytes; off += 64)
         _mm_prefetch((const char *)b + dist + off, _MM_HINT_T0);
     for (int p = 0; p < 4; p++) {
         __m256i acc[4][2];
@@ -149,14 +150,14 @@ NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, siz
     }
 }
 
-#define GEMM                           nb_gemm_q4_avx2
-#define NAME(x)                        x##_a16
-#define TILE(w, b, a, at, t, mr, dist) tile(w, b, a, at, t, mr, dist, false)
-#define ONE_TOKEN(w, a, y, s0, s1)     one_token(w, a, y, s0, s1, false)
+#define GEMM                                  nb_gemm_q4_avx2
+#define NAME(x)                               x##_a16
+#define TILE(w, b, a, at, t, mr, first, dist) tile(w, b, a, at, t, mr, first, dist, false)
+#define ONE_TOKEN(w, a, y, s0, s1)            one_token(w, a, y, s0, s1, false)
 #include "kern/gemm_body.inc"
 
-#define GEMM                           nb_gemm_q4_a8_avx2
-#define NAME(x)                        x##_a8
-#define TILE(w, b, a, at, t, mr, dist) tile(w, b, a, at, t, mr, dist, true)
-#define ONE_TOKEN(w, a, y, s0, s1)     one_token(w, a, y, s0, s1, true)
+#define GEMM                                  nb_gemm_q4_a8_avx2
+#define NAME(x)                               x##_a8
+#define TILE(w, b, a, at, t, mr, first, dist) tile(w, b, a, at, t, mr, first, dist, true)
+#define ONE_TOKEN(w, a, y, s0, s1)            one_token(w, a, y, s0, s1, true)
 #include "kern/gemm_body.inc"

@@ -81,12 +81,12 @@ NB_INLINE void one(const nb_q8 *w, const unsigned char *b, const nb_act *a, size
 }
 
 /* More tokens: 16 outputs at a time. The block dist ahead is prefetched first. */
-NB_INLINE void several(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, size_t dist,
-                       const pairs *v)
+NB_INLINE void several(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, const bool first,
+                       size_t dist, const pairs *v)
 {
     const __m256i mask = _mm256_set1_epi16(0x00ff);
 
-    for (size_t off = 0; off < w->block_bytes; off += 64)
+    for (size_t off = 0; first && off < w->block_bytes; off += 64)
         _mm_prefetch((const char *)b + dist + off, _MM_HINT_T0);
     for (int p = 0; p < 4; p++) {
         const unsigned char *from = b + 64 * p;
@@ -119,7 +119,8 @@ NB_INLINE void several(const nb_q8 *w, const unsigned char *b, const nb_act *a, 
 }
 
 /* mr tokens from index `at` of the activation arrays, one block: t[i][0..63] gets the group's part. */
-NB_INLINE void tile(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, size_t dist, const bool a8)
+NB_INLINE void tile(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, const bool first,
+                    size_t dist, const bool a8)
 {
     pairs v[4];
 
@@ -128,15 +129,15 @@ NB_INLINE void tile(const nb_q8 *w, const unsigned char *b, const nb_act *a, siz
     if (mr == 1)
         one(w, b, a, at, t, v);
     else
-        several(w, b, a, at, t, mr, dist, v);
+        several(w, b, a, at, t, mr, first, dist, v);
 }
 
-#define GEMM                           nb_gemm_q8_avx2
-#define NAME(x)                        x##_a16
-#define TILE(w, b, a, at, t, mr, dist) tile(w, b, a, at, t, mr, dist, false)
+#define GEMM                                  nb_gemm_q8_avx2
+#define NAME(x)                               x##_a16
+#define TILE(w, b, a, at, t, mr, first, dist) tile(w, b, a, at, t, mr, first, dist, false)
 #include "kern/gemm_body.inc"
 
-#define GEMM                           nb_gemm_q8_a8_avx2
-#define NAME(x)                        x##_a8
-#define TILE(w, b, a, at, t, mr, dist) tile(w, b, a, at, t, mr, dist, true)
+#define GEMM                                  nb_gemm_q8_a8_avx2
+#define NAME(x)                               x##_a8
+#define TILE(w, b, a, at, t, mr, first, dist) tile(w, b, a, at, t, mr, first, dist, true)
 #include "kern/gemm_body.inc"

@@ -27,6 +27,12 @@ NB_INLINE __m512i nb_dot4(__m512i acc, __m512i w, __m512i x)
 #endif
 }
 
+/* acc - z*sum in every lane, for sums of A8: |sum| <= 127*128 fits the 16 bits that vpdpwssd multiplies. */
+NB_INLINE __m512i nb_less(__m512i acc, __m512i z, int32_t sum)
+{
+    return _mm512_dpwssd_epi32(acc, z, _mm512_set1_epi32(-sum & 0xffff));
+}
+
 /* Four activation bytes in every lane. */
 NB_INLINE __m512i nb_quad(const int8_t *p)
 {
@@ -48,12 +54,16 @@ NB_INLINE __m512i nb_zeros16(const unsigned char *zeros, int j)
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(zeros + 16 * j)));
 }
 
-/* The last line of the formula: fma(float(acc - z*sum), s*step, y). */
+/* fma(float(d), s*step, y) */
+NB_INLINE __m512 nb_scaled16(__m512i d, __m512 s, float step, __m512 y)
+{
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(d), _mm512_mul_ps(s, _mm512_set1_ps(step)), y);
+}
+
+/* The last line of the formula, with d = acc - z*sum. */
 NB_INLINE __m512 nb_finish16(__m512i acc, __m512i z, int32_t sum, __m512 s, float step, __m512 y)
 {
-    const __m512i d = _mm512_sub_epi32(acc, _mm512_mullo_epi32(z, _mm512_set1_epi32(sum)));
-
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(d), _mm512_mul_ps(s, _mm512_set1_ps(step)), y);
+    return nb_scaled16(_mm512_sub_epi32(acc, _mm512_mullo_epi32(z, _mm512_set1_epi32(sum))), s, step, y);
 }
 
 #endif

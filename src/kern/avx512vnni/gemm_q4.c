@@ -102,7 +102,7 @@ NB_INLINE void one_token(const nb_q4 *w, const nb_act *a, float *y, size_t s0, s
 }
 
 /* acc[i][j] += codes of the block times one plane of mr tokens, g bytes apart. */
-NB_INLINE void tile_plane(__m512i acc[4][4], const unsigned char *b, size_t g, const int8_t *x, const int mr, size_t dist)
+NB_INLINE void tile_plane(__m512i acc[4][4], const unsigned char *b, size_t g, const int8_t *x, const int mr, const bool first, size_t dist)
 {
     const __m512i mask = _mm512_set1_epi8(0x0f);
 
@@ -113,7 +113,7 @@ NB_INLINE void tile_plane(__m512i acc[4][4], const unsigned char *b, size_t g, c
         for (int j = 0; j < 4; j++) {
             q[j] = _mm512_load_si512(b + 64 * j);
             c[j] = _mm512_and_si512(q[j], mask);
-            if (dist)
+            if (first)
                 _mm_prefetch(b + dist + 64 * j, _MM_HINT_T0);
         }
         NB_UNROLL
@@ -137,8 +137,11 @@ NB_INLINE void tile_plane(__m512i acc[4][4], const unsigned char *b, size_t g, c
 }
 
 /* t[i][0..63] of mr tokens from index `at` of the activation arrays gets the group's part of the sum. */
-NB_INLINE void finish(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, __m512i acc[4][4], const int mr)
+NB_INLINE void finish(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, __m512i acc[4][4], const int mr,
+                      const bool a8)
 {
+    const int32_t *sum = a->sum + at;
+    const float *step = a->step + at;
     const unsigned char *scales = b + nb_q4_scales_at(w), *zeros = b + nb_q4_zeros_at(w);
 
     NB_UNROLL
@@ -149,14 +152,18 @@ NB_INLINE void finish(const nb_q4 *w, const unsigned char *b, const nb_act *a, s
         NB_UNROLL
         for (int i = 0; i < mr; i++) {
             float *out = t + i * NB_STRIP + 16 * j;
-            _mm512_store_ps(out, nb_finish16(acc[i][j], z, a->sum[at + i], s, a->step[at + i], _mm512_load_ps(out)));
+            if (a8)
+                _mm512_store_ps(out, nb_scaled16(nb_less(acc[i][j], z, sum[i]), s, step[i], _mm512_load_ps(out)));
+            else
+                _mm512_store_ps(out, nb_finish16(acc[i][j], z, sum[i], s, step[i], _mm512_load_ps(out)));
         }
     }
 }
 
 /* Up to four tokens, one block: one set of accumulators serves both planes. The first pass prefetches dist ahead,
  * which costs nothing when the line is there. */
-NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, size_t dist, const bool a8)
+NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, const bool first,
+                    size_t dist, const bool a8)
 {
     const size_t g = w->g;
     __m512i acc[4][4];
@@ -167,7 +174,7 @@ NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, siz
         for (int j = 0; j < 4; j++)
             acc[i][j] = _mm512_setzero_si512();
     }
-    tile_plane(acc, b, g, a->hi + at * g, mr, dist);
+    tile_plane(acc, b, g, a->hi + at * g, mr, first, dist);
     if (!a8) {
         NB_UNROLL
         for (int i = 0; i < mr; i++) {
@@ -175,13 +182,14 @@ NB_INLINE void tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, siz
             for (int j = 0; j < 4; j++)
                 acc[i][j] = _mm512_slli_epi32(acc[i][j], 8);
         }
-        tile_plane(acc, b, g, a->lo + at * g, mr, 0);
+        tile_plane(acc, b, g, a->lo + at * g, mr, false, 0);
     }
-    finish(w, b, a, at, t, acc, mr);
+    finish(w, b, a, at, t, acc, mr, a8);
 }
 
 /* One or two tokens of A16: registers for both planes, so codes are unpacked once. acc[i] is the high, acc[2+i] the low plane. */
-NB_INLINE void narrow_tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, size_t dist)
+NB_INLINE void narrow_tile(const nb_q4 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, const bool first,
+                           size_t dist)
 {
     const __m512i mask = _mm512_set1_epi8(0x0f);
     const size_t g = w->g;
@@ -204,7 +212,7 @@ NB_INLINE void narrow_tile(const nb_q4 *w, const unsigned char *b, const nb_act 
             for (int j = 0; j < 4; j++) {
                 const __m512i q = _mm512_load_si512(p + 64 * j);
                 c[j] = _mm512_and_si512(half ? _mm512_srli_epi16(q, 4) : q, mask);
-                if (!half)
+                if (!half && first)
                     _mm_prefetch(p + dist + 64 * j, _MM_HINT_T0);
             }
             NB_UNROLL
@@ -224,17 +232,18 @@ NB_INLINE void narrow_tile(const nb_q4 *w, const unsigned char *b, const nb_act 
         for (int j = 0; j < 4; j++)
             acc[i][j] = _mm512_add_epi32(_mm512_slli_epi32(acc[i][j], 8), acc[2 + i][j]);
     }
-    finish(w, b, a, at, t, acc, mr);
+    finish(w, b, a, at, t, acc, mr, false);
 }
 
-#define GEMM                           nb_gemm_q4_avx512vnni
-#define NAME(x)                        x##_a16
-#define TILE(w, b, a, at, t, mr, dist) mr > 2 ? tile(w, b, a, at, t, mr, dist, false) : narrow_tile(w, b, a, at, t, mr, dist)
-#define ONE_TOKEN(w, a, y, s0, s1)     one_token(w, a, y, s0, s1, false)
+#define GEMM    nb_gemm_q4_avx512vnni
+#define NAME(x) x##_a16
+#define TILE(w, b, a, at, t, mr, first, dist)                                                                                              \
+    mr > 2 ? tile(w, b, a, at, t, mr, first, dist, false) : narrow_tile(w, b, a, at, t, mr, first, dist)
+#define ONE_TOKEN(w, a, y, s0, s1) one_token(w, a, y, s0, s1, false)
 #include "kern/gemm_body.inc"
 
-#define GEMM                           nb_gemm_q4_a8_avx512vnni
-#define NAME(x)                        x##_a8
-#define TILE(w, b, a, at, t, mr, dist) tile(w, b, a, at, t, mr, dist, true)
-#define ONE_TOKEN(w, a, y, s0, s1)     one_token(w, a, y, s0, s1, true)
+#define GEMM                                  nb_gemm_q4_a8_avx512vnni
+#define NAME(x)                               x##_a8
+#define TILE(w, b, a, at, t, mr, first, dist) tile(w, b, a, at, t, mr, first, dist, true)
+#define ONE_TOKEN(w, a, y, s0, s1)            one_token(w, a, y, s0, s1, true)
 #include "kern/gemm_body.inc"

@@ -17,7 +17,8 @@ static size_t ahead(const nb_q8 *w)
 
 /* One or two tokens of A16, one block: both planes in registers, so that each line is read once. acc[i] is the high, acc[2 + i] the
  * low plane; the sum ends in acc[i]. */
-NB_INLINE void dots_narrow(__m512i acc[4][4], const unsigned char *b, size_t g, const int8_t *xh, const int8_t *xl, const int mr)
+NB_INLINE void dots_narrow(__m512i acc[4][4], const unsigned char *b, size_t g, const int8_t *xh, const int8_t *xl, const int mr,
+                           const bool first)
 {
     NB_UNROLL
     for (int i = 0; i < 4; i++) {
@@ -31,7 +32,8 @@ NB_INLINE void dots_narrow(__m512i acc[4][4], const unsigned char *b, size_t g, 
         NB_UNROLL
         for (int j = 0; j < 4; j++) {
             c[j] = _mm512_load_si512(b + 64 * j);
-            _mm_prefetch((const char *)b + AHEAD + 64 * j, _MM_HINT_T0);
+            if (first)
+                _mm_prefetch((const char *)b + AHEAD + 64 * j, _MM_HINT_T0);
         }
         NB_UNROLL
         for (int i = 0; i < mr; i++) {
@@ -75,7 +77,7 @@ NB_INLINE void plane(__m512i acc[4][4], const unsigned char *b, size_t g, const 
 
 /* Up to four tokens, one block: one set of sums for both planes. */
 NB_INLINE void dots_wide(__m512i acc[4][4], const unsigned char *b, size_t g, const int8_t *xh, const int8_t *xl, const int mr,
-                         const bool a8)
+                         const bool first, const bool a8)
 {
     NB_UNROLL
     for (int i = 0; i < mr; i++) {
@@ -83,7 +85,7 @@ NB_INLINE void dots_wide(__m512i acc[4][4], const unsigned char *b, size_t g, co
         for (int j = 0; j < 4; j++)
             acc[i][j] = _mm512_setzero_si512();
     }
-    plane(acc, b, g, xh, mr, true);
+    plane(acc, b, g, xh, mr, first);
     if (a8)
         return;
     NB_UNROLL
@@ -96,16 +98,19 @@ NB_INLINE void dots_wide(__m512i acc[4][4], const unsigned char *b, size_t g, co
 }
 
 /* mr tokens from index `at` of the activation arrays: t[i][0..63] gets the group's part of the sum. */
-NB_INLINE void tile(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, const bool a8)
+NB_INLINE void tile(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, const bool first,
+                    const bool a8)
 {
     const unsigned char *scales = b + nb_q4_scales_at(w), *zeros = b + nb_q4_zeros_at(w);
+    const int32_t *sum = a->sum + at;
+    const float *step = a->step + at;
     const int8_t *xh = a->hi + at * w->g, *xl = a8 ? NULL : a->lo + at * w->g;
     __m512i acc[4][4];
 
     if (mr <= 2 && !a8)
-        dots_narrow(acc, b, w->g, xh, xl, mr);
+        dots_narrow(acc, b, w->g, xh, xl, mr, first);
     else
-        dots_wide(acc, b, w->g, xh, xl, mr, a8);
+        dots_wide(acc, b, w->g, xh, xl, mr, first, a8);
     NB_UNROLL
     for (int j = 0; j < 4; j++) {
         const __m512 s = nb_scales16(scales, w->wide, j);
@@ -114,17 +119,20 @@ NB_INLINE void tile(const nb_q8 *w, const unsigned char *b, const nb_act *a, siz
         NB_UNROLL
         for (int i = 0; i < mr; i++) {
             float *out = t + i * NB_STRIP + 16 * j;
-            _mm512_store_ps(out, nb_finish16(acc[i][j], z, a->sum[at + i], s, a->step[at + i], _mm512_load_ps(out)));
+            if (a8)
+                _mm512_store_ps(out, nb_scaled16(nb_less(acc[i][j], z, sum[i]), s, step[i], _mm512_load_ps(out)));
+            else
+                _mm512_store_ps(out, nb_finish16(acc[i][j], z, sum[i], s, step[i], _mm512_load_ps(out)));
         }
     }
 }
 
-#define GEMM                           nb_gemm_q8_avx512vnni
-#define NAME(x)                        x##_a16
-#define TILE(w, b, a, at, t, mr, dist) ((void)(dist), tile(w, b, a, at, t, mr, false))
+#define GEMM                                  nb_gemm_q8_avx512vnni
+#define NAME(x)                               x##_a16
+#define TILE(w, b, a, at, t, mr, first, dist) ((void)(dist), tile(w, b, a, at, t, mr, first, false))
 #include "kern/gemm_body.inc"
 
-#define GEMM                           nb_gemm_q8_a8_avx512vnni
-#define NAME(x)                        x##_a8
-#define TILE(w, b, a, at, t, mr, dist) ((void)(dist), tile(w, b, a, at, t, mr, true))
+#define GEMM                                  nb_gemm_q8_a8_avx512vnni
+#define NAME(x)                               x##_a8
+#define TILE(w, b, a, at, t, mr, first, dist) ((void)(dist), tile(w, b, a, at, t, mr, first, true))
 #include "kern/gemm_body.inc"
