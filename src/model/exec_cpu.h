@@ -12,6 +12,7 @@
 enum {
     NB_MAX_ITEMS = 16,      /* row-wise ops gathered at most */
     NB_INLINE_MACS = 32768, /* below, a linear op runs on the caller (kernels 8) */
+    NB_FETCH_STRIPS = 256,  /* outputs of one token, in strips, that are fetched from other threads' caches */
     NB_QUERY_ROWS = 64,     /* query rows (tokens x heads of a group) of one attention task */
     NB_SPLIT_ROWS = 4,      /* tokens of a task that may be split over tiles */
     NB_RECUR_TILE = 16      /* tokens of one call of a recurrence */

@@ -117,11 +117,38 @@ static void run_mat(const linear_job *j, const nb_mat *mat, size_t i, size_t s0,
         add_fix(j, mat, a, y, s0, s1);
 }
 
+static void fetch(const void *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch((const char *)p + i);
+}
+
+/* The input of a single token lies in the cache of the thread that made it: all of it is asked for at once, not line by line on
+ * the way through the weights. */
+static void fetch_input(const linear_job *j)
+{
+    for (size_t i = 0; i < j->f->n_mats; i++) {
+        const nb_mat *mat = &j->f->mats[i];
+        const nb_act *a = &j->x->act[i];
+
+        if (mat->kind == NB_MAT_DENSE || j->x->o.exact_fp32) {
+            fetch(j->in, j->f->k * sizeof *j->in);
+        } else if (act_of(j->f, i) == i) {
+            fetch(a->hi, a->k);
+            if (a->lo)
+                fetch(a->lo, a->k);
+            fetch(a->step, a->n_groups * sizeof *a->step);
+            fetch(a->sum, a->n_groups * sizeof *a->sum);
+        }
+    }
+}
+
 static void run_strips(void *ctx, size_t begin, size_t end, int thread)
 {
     const linear_job *j = ctx;
 
-    (void)thread;
+    if (j->m == 1 && thread > 0)
+        fetch_input(j);
     for (size_t i = 0; i < j->f->n_mats; i++) {
         const nb_mat *mat = &j->f->mats[i];
         const size_t s0 = begin > mat->strip0 ? begin - mat->strip0 : 0;
@@ -137,9 +164,11 @@ static void run_linear(const nb_xcpu *x, linear_job *j, size_t n_strips)
 {
     nb_pool *pool = j->m * n_strips * NB_STRIP * j->f->k < NB_INLINE_MACS ? NULL : x->o.pool;
 
-    if (j->m == 1)
+    if (j->m == 1) {
         nb_parallel_static(pool, n_strips, run_strips, j);
-    else
+        if (n_strips <= NB_FETCH_STRIPS) /* the other threads' part of the output, for what the caller does next */
+            fetch(j->out, n_strips * NB_STRIP * sizeof *j->out);
+    } else
         nb_parallel_for(pool, n_strips, 1, run_strips, j);
 }
 
