@@ -353,6 +353,7 @@ static void run(const char *only)
     if (!only || strcmp(only, "attention") == 0) {
         attention(64, 128, 4, 1, 4096);
         attention(64, 128, 1, 1, 4096);
+        attention(64, 64, 4, 1, 4096);
         attention(128, 64, 3, 1, 4096);
         attention(128, 64, 8, 1, 4096);
         attention(4, 128, 4, 512, 512);
