@@ -110,6 +110,16 @@ typedef struct nb_xcpu {
     void *tap_user;
 } nb_xcpu;
 
+/* exec_open.c. All buffers of an executor whose options are set; what of it is there is closed; pages of the interface. */
+nb_status nb_xcpu_alloc(nb_xcpu *x, nb_err *err);
+void nb_xcpu_close(nb_exec *base);
+uint64_t nb_xcpu_bytes(const nb_exec *base);
+void nb_xcpu_copy_page(nb_exec *base, uint32_t to, uint32_t from);
+void nb_xcpu_fill_page(nb_exec *base, uint32_t page, uint8_t byte);
+void nb_xcpu_copy_near(nb_exec *base, uint32_t to, uint32_t from);
+void nb_xcpu_fill_near(nb_exec *base, uint32_t page, uint8_t byte);
+/* Do some layers rotate by a table of their own? */
+bool nb_xcpu_has_local(const nb_xcpu *x);
 /* exec_ops.c. The rows of the cut are in the input slot; ops [op0, op1) of layer l. Row-wise ops may stay pending. */
 void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1);
 /* Run what is pending. */
