@@ -14,7 +14,7 @@ typedef struct nb_bench {
     /* options */
     const char *base_url, *host, *endpoint, *model, *dataset, *dataset_path, *rate_text, *metrics, *percentiles, *goodput, *label,
         *result_file, *result_dir, *burst_text, *backend, *extra, *report, *grid_lens, *grid_clients;
-    int64_t port, n_prompts, max_concurrency, input_len, output_len, prefix_len, seed, warmups, vocab;
+    int64_t port, n_prompts, max_concurrency, input_len, output_len, prefix_len, prefix_seed, seed, warmups, vocab;
     int64_t rep_prefixes, rep_prefix_len, rep_suffix_len, rep_output_len, share_output_len;
     double temperature, range_ratio, timeout;
     bool save, detailed, append, ignore_eos, no_ignore_eos, no_bar, grid, force;

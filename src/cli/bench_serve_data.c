@@ -34,7 +34,7 @@ static size_t draw_length(const nb_bench *s, int64_t len, uint64_t stream, size_
 }
 
 typedef struct part {
-    uint64_t stream; /* of random numbers */
+    uint64_t seed, stream; /* of random numbers */
     size_t n;
 } part;
 
@@ -50,8 +50,7 @@ static bool random_request(nb_bench *s, size_t i, const part parts[2], size_t n_
     nb_buf_puts(&b, chat ? ",\"messages\":[{\"role\":\"user\",\"content\":\"" : ",\"prompt\":[");
     for (int p = 0; p < 2; p++)
         for (size_t k = 0; k < parts[p].n; k++, first = false) {
-            const uint64_t id =
-                low + (uint64_t)(nb_rng_uniform((uint64_t)s->seed, parts[p].stream, k) * (double)((uint64_t)s->vocab - low));
+            const uint64_t id = low + (uint64_t)(nb_rng_uniform(parts[p].seed, parts[p].stream, k) * (double)((uint64_t)s->vocab - low));
 
             nb_buf_printf(&b, "%s%llu", first ? "" : chat ? " " : ",", (unsigned long long)id);
         }
@@ -63,8 +62,11 @@ static bool random_request(nb_bench *s, size_t i, const part parts[2], size_t n_
 /* "random": own tokens behind a prefix that all requests share. */
 static bool random_requests(nb_bench *s)
 {
+    const uint64_t seed = (uint64_t)s->seed;
+
     for (size_t i = 0; i < s->n; i++) {
-        const part parts[2] = { { 3, (size_t)s->prefix_len }, { 100 + i, draw_length(s, s->input_len, 1, i) } };
+        const part parts[2] = { { (uint64_t)(s->prefix_seed < 0 ? s->seed : s->prefix_seed), 3, (size_t)s->prefix_len },
+                                { seed, 100 + i, draw_length(s, s->input_len, 1, i) } };
 
         if (!random_request(s, i, parts, draw_length(s, s->output_len, 2, i)))
             return false;
@@ -87,8 +89,9 @@ static bool repeated_requests(nb_bench *s)
         order[k] = t;
     }
     for (size_t i = 0; ok && i < s->n; i++) {
-        const part parts[2] = { { ((uint64_t)1 << 32) + order[i] % (uint64_t)s->rep_prefixes, (size_t)s->rep_prefix_len },
-                                { 100 + i, (size_t)s->rep_suffix_len } };
+        const part parts[2] = { { (uint64_t)s->seed, ((uint64_t)1 << 32) + order[i] % (uint64_t)s->rep_prefixes,
+                                  (size_t)s->rep_prefix_len },
+                                { (uint64_t)s->seed, 100 + i, (size_t)s->rep_suffix_len } };
 
         ok = random_request(s, i, parts, (size_t)s->rep_output_len);
     }

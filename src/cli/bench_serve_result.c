@@ -156,7 +156,8 @@ static bool put_metrics(nb_json *o, const nb_bench *s)
 static bool put_details(nb_json *o, const nb_bench *s)
 {
     nb_json *in = nb_json_new_arr(), *out = nb_json_new_arr(), *ttft = nb_json_new_arr(), *itl = nb_json_new_arr(),
-            *start = nb_json_new_arr(), *errors = nb_json_new_arr(), *texts = nb_json_new_arr();
+            *start = nb_json_new_arr(), *errors = nb_json_new_arr(), *texts = nb_json_new_arr(), *whole = nb_json_new_arr(),
+            *queue = nb_json_new_arr();
     bool ok = true;
 
     for (size_t i = 0; ok && i < s->n; i++) {
@@ -168,6 +169,7 @@ static bool put_details(nb_json *o, const nb_bench *s)
         ok = nb_json_push(in, nb_json_new_int((int64_t)a->n_input)) && nb_json_push(out, nb_json_new_int((int64_t)a->n_output)) &&
              nb_json_push(ttft, nb_json_new_real(a->ttft)) && nb_json_push(start, nb_json_new_real(a->start)) &&
              nb_json_push(errors, nb_json_new_str(a->error)) && ok;
+        ok = nb_json_push(whole, nb_json_new_real(a->latency)) && nb_json_push(queue, nb_json_new_real(a->start - s->q[i].at)) && ok;
         ok = nb_json_push(itl, gaps) && nb_json_push(texts, nb_json_new_str(a->text ? a->text : "")) && ok;
     }
     ok = nb_json_set(o, "input_lens", in) && ok;
@@ -175,6 +177,8 @@ static bool put_details(nb_json *o, const nb_bench *s)
     ok = nb_json_set(o, "ttfts", ttft) && ok;
     ok = nb_json_set(o, "itls", itl) && ok;
     ok = nb_json_set(o, "start_times", start) && ok;
+    ok = nb_json_set(o, "latencies", whole) && ok;
+    ok = nb_json_set(o, "queue_times", queue) && ok; /* due, but no client was free */
     ok = nb_json_set(o, "generated_texts", texts) && ok;
     return nb_json_set(o, "errors", errors) && ok;
 }

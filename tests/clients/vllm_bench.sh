@@ -12,7 +12,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 flags="--num-prompts 24 --max-concurrency 4 --random-input-len 24 --random-output-len 12 --seed 3 --metric-percentiles 50,99 --percentile-metrics ttft,tpot,itl,e2el
-    --ignore-eos --goodput ttft:60000 --label x --metadata a=b --save-result --result-dir $tmp --disable-tqdm --dataset-name random --backend openai"
+    --ignore-eos --goodput ttft:60000 --label x --metadata a=b --save-result --save-detailed --result-dir $tmp --disable-tqdm --dataset-name random --backend openai"
 # shellcheck disable=SC2086
 "$VLLM" bench serve --base-url "$url" --model "$(basename "$model")" --tokenizer "$model" --temperature 0 $flags --result-filename theirs.json >"$tmp/out" 2>&1 || { tail -n 30 "$tmp/out"; exit 1; }
 grep -E 'Successful requests|Failed requests|Output token throughput' "$tmp/out"
