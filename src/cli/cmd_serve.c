@@ -465,7 +465,7 @@ static nb_status open_server(serve *s, nb_err *err)
                          .max_n = (size_t)s->o.max_n,
                          .stall_s = s->o.stall_s,
                          .version = "nibble/" NB_VERSION,
-                         .commit = "",
+                         .commit = NB_COMMIT,
                          .page = (const char *)nb_page_html,
                          .n_page = nb_page_html_size,
                          .host = &s->host };

@@ -6,5 +6,8 @@ add_executable(nibble
   src/cli/cmd_explain.c src/cli/cmd_formats.c)
 target_compile_options(nibble PRIVATE ${NB_WARN})
 target_compile_definitions(nibble PRIVATE NB_VERSION="${PROJECT_VERSION}")
+execute_process(COMMAND git rev-parse --short=12 HEAD WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE commit
+                OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+set_source_files_properties(src/cli/main.c src/cli/cmd_serve.c PROPERTIES COMPILE_DEFINITIONS NB_COMMIT="${commit}")
 target_link_libraries(nibble PRIVATE nb_job nb_serve)
 nb_embed(nibble src/serve/page.html nb_page_html)

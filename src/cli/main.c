@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "kern/kern.h"
 #include "solve/linalg.h"
 
 extern const nb_cmd nb_cmd_inspect, nb_cmd_check, nb_cmd_convert, nb_cmd_quantize, nb_cmd_eval, nb_cmd_run, nb_cmd_bench, nb_cmd_tokenize,
@@ -26,6 +28,9 @@ static void print_help(FILE *to)
     for (size_t i = 0; i < NB_LEN(commands); i++)
         fprintf(to, "  %-10s %s\n", commands[i]->name, commands[i]->brief);
     fprintf(to, "\n  help VERB  the page of one verb\n\n"
+                "  nibble inspect MODEL\n"
+                "  nibble run MODEL \"What is the capital of France?\"\n"
+                "  nibble serve MODEL\n\n"
                 "MODEL is a directory, a .safetensors file, an index or a .gguf file. Every verb has --json and --help.\n");
 }
 
@@ -81,7 +86,8 @@ static nb_status dispatch(nb_cli *cli, int argc, char **argv, nb_err *err)
         return NB_EARG;
     }
     if (strcmp(verb, "--version") == 0 || strcmp(verb, "version") == 0) {
-        printf("nibble %s\n", NB_VERSION);
+        printf("nibble %s\n%s%skernels %s on %s\n", NB_VERSION, NB_COMMIT[0] ? "commit " NB_COMMIT : "", NB_COMMIT[0] ? ", " : "",
+               nb_kern_pick(nb_cpu_features())->name, nb_cpu_name());
         return NB_OK;
     }
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || (help && argc == 2)) {

@@ -21,7 +21,7 @@ code() { # label, wanted exit code, wanted text on stderr ("" for none at all), 
 code "no arguments: usage on stderr" 2 "usage: nibble VERB" "$NIBBLE"
 [ ! -s "$TMP/out" ] || fail "usage on stdout"
 code "--version" 0 "" "$NIBBLE" --version
-grep -qE '^nibble [0-9]+\.[0-9]+\.[0-9]+$' "$TMP/out" || fail "--version"
+grep -qE '^nibble [0-9]+\.[0-9]+\.[0-9]+$' "$TMP/out" && grep -qE 'kernels [a-z0-9-]+ on ' "$TMP/out" || fail "--version"
 code "--help" 0 "" "$NIBBLE" --help
 verbs=$(awk '/^  [a-z]+ / && $1 != "help" { print $1 }' "$TMP/out")
 [ "$(echo "$verbs" | wc -l)" -ge 9 ] || fail "--help lists too few verbs"
