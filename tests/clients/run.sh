@@ -52,18 +52,25 @@ elif ! command -v curl >/dev/null 2>&1; then
 else
     client curl tests/clients/transcripts.sh "$root"
 fi
-python=$work/venv/bin/python
-if [ ! -x "$python" ] && ! python3 -m venv "$work/venv" >"$work/venv.log" 2>&1; then
-    echo "skipped: Python clients (python3-venv is not installed)"
+# packages VENV REQUIREMENT...: sets $python to a Python that has them; false, and said, where it cannot be had
+packages() {
+    python=$work/$1/bin/python
+    [ -x "$python" ] || python3 -m venv "$work/$1" >"$work/venv.log" 2>&1 || { echo "skipped: $1 (python3-venv is not installed)"; return 1; }
+    name=$1
+    shift
+    timeout 600 "$python" -m pip install -q "$@" >"$work/pip.log" 2>&1 || { echo "skipped: $name ($(grep -v WARNING "$work/pip.log" | tail -n 1 | cut -c1-120))"; return 1; }
+}
+if command -v python3 >/dev/null 2>&1; then
+    client open-webui python3 tests/clients/webui_replay.py "$url"
 else
-    client open-webui "$python" tests/clients/webui_replay.py "$url"
-    if ! timeout 600 "$python" -m pip install -q -r tests/clients/requirements.txt >"$work/pip.log" 2>&1; then
-        echo "skipped: Python clients (their packages cannot be fetched)"
-    else
-        client openai-python "$python" tests/clients/openai_sdk.py "$url"
-        client langchain "$python" tests/clients/langchain_chat.py "$url"
-        client litellm "$python" tests/clients/litellm_client.py "$url"
-    fi
+    echo "skipped: open-webui (python3 is not installed)"
+fi
+if packages venv openai==3.57.0 langchain-openai==1.7.4; then
+    client openai-python "$python" tests/clients/openai_sdk.py "$url"
+    client langchain "$python" tests/clients/langchain_chat.py "$url"
+fi
+if packages litellm litellm==1.106.12 mcp==2.3.0; then # LiteLLM imports mcp and pins an openai of its own
+    client litellm "$python" tests/clients/litellm_client.py "$url"
 fi
 if ! command -v npm >/dev/null 2>&1; then
     echo "skipped: Node clients (npm is not installed)"
