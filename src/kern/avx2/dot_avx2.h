@@ -1,4 +1,4 @@
-/* dot_avx2.h - the loads and the last line that the 4-bit kernels of this folder share. */
+/* dot_avx2.h - the dot products, with AVX-VNNI or without, the loads and the last line of the kernels on 32-byte registers. */
 #ifndef NB_KERN_AVX2_DOT_H
 #define NB_KERN_AVX2_DOT_H
 
@@ -28,6 +28,31 @@ NB_INLINE __m256i nb_quad(const int8_t *p)
     memcpy(&v, p, 4);
     return _mm256_set1_epi32(v);
 }
+
+#ifdef __AVXVNNI__
+
+/* acc[32-bit lane] += four products, unsigned bytes of w times signed bytes of x. An intrinsic would do, but gcc copies and spills
+ * its accumulator; {vex}, since the processors of this tier have no AVX-512. */
+NB_INLINE __m256i nb_dot2(__m256i acc, __m256i w, __m256i x)
+{
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc) : "x"(w), "x"(x));
+    return acc;
+}
+
+/* Weight (1 or 256) times the sums of nb_dot2. */
+NB_INLINE __m256i nb_widen(__m256i acc, const short weight)
+{
+    return weight == 256 ? _mm256_slli_epi32(acc, 8) : acc;
+}
+
+/* acc[32-bit lane] += two products of 16-bit integers. */
+NB_INLINE __m256i nb_dot2w(__m256i acc, __m256i w, __m256i x)
+{
+    __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(acc) : "x"(w), "x"(x));
+    return acc;
+}
+
+#else
 
 /* acc[16-bit lane] += two products, unsigned bytes of w times signed bytes of x. Codes are at most 15, so eight such
  * steps stay below 8*2*15*128 = 30720 and nothing saturates; nb_widen then empties acc into 32-bit sums. gcc reorders
@@ -62,6 +87,8 @@ NB_INLINE __m256i nb_dot2w(__m256i acc, __m256i w, __m256i x)
     return acc;
 #endif
 }
+
+#endif
 
 /* Scales 8j .. 8j+7 of a block. */
 NB_INLINE __m256 nb_scales8(const unsigned char *scales, bool wide, int j)

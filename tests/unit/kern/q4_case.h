@@ -55,12 +55,19 @@ static inline void guard_free(void *q, size_t bytes, const char *label)
     nb_free_aligned(p);
 }
 
-/* Can this machine run the table? Says so when not. */
+/* Can this machine run the table? Says once when not. */
 static inline bool runs(const nb_kern *t)
 {
+    static const nb_kern *said[8];
+    size_t i = 0;
+
     if ((t->need & ~nb_cpu_features()) == 0)
         return true;
-    print_message("SKIP table %s: this processor lacks it\n", t->name);
+    while (i < NB_LEN(said) - 1 && said[i] && said[i] != t)
+        i++;
+    if (said[i] != t)
+        print_message("SKIP table %s: this processor lacks it\n", t->name);
+    said[i] = t;
     return false;
 }
 
