@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "serve/ask_priv.h"
 #include "serve/server_priv.h"
 
 /* ---- models ---- */
@@ -241,12 +242,12 @@ void nb_route_abort(nb_server *s, nb_http_req *r)
     nb_refusal f = { 0 };
     nb_json *o = NULL, *out;
     size_t n;
-    const char *body = nb_http_body(r, &n), *id;
+    const char *body = nb_http_body(r, &n), *id = NULL;
+    bool all = false;
     const nb_call *call = nb_http_data(r);
 
-    if (nb_body_parse(body, n, &o, &f)) {
-        id = nb_json_str(nb_ask_field(o, "request_id"), NULL);
-        if (!id && !nb_json_bool(nb_ask_field(o, "all"), false))
+    if (nb_body_parse(body, n, &o, &f) && nb_ask_str(o, "request_id", 256, &id, &f) && nb_ask_bool(o, "all", &all, &f)) {
+        if (!id && !all)
             nb_refuse(&f, 400, "missing_required_parameter", "request_id", "Give request_id, or all: true.");
         else
             n = nb_worker_abort(s->worker, id, s->o.n_admin_keys ? 0 : call->key); /* PC-12: without an admin, each his own */

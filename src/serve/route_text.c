@@ -148,17 +148,6 @@ void nb_route_completions(nb_server *s, nb_http_req *r)
 
 /* ---- tokens ---- */
 
-static bool flag(const nb_json *o, const char *name, bool dflt, nb_refusal *f)
-{
-    const nb_json *v = nb_ask_field(o, name);
-
-    if (v && nb_json_typeof(v) != NB_JBOOL) {
-        nb_refuse(f, 400, "invalid_type", name, "%s must be true or false.", name);
-        return dflt;
-    }
-    return nb_json_bool(v, dflt);
-}
-
 /* Messages of a body to the prompt's text. */
 static bool render(const nb_server *s, const nb_json *o, nb_buf *out, nb_refusal *f)
 {
@@ -181,12 +170,14 @@ static bool body_ids(const nb_server *s, const nb_json *o, nb_ids *ids, nb_refus
 {
     const nb_json *text = nb_ask_field(o, "prompt") ? nb_ask_field(o, "prompt") : nb_ask_field(o, "content");
     const bool chat = nb_ask_field(o, "messages") != NULL;
-    const bool special = flag(o, "add_special_tokens", !chat, f);
+    bool special = !chat;
     nb_err err = { 0 };
     nb_buf prompt = { 0 };
     static const char *const texts[] = { "prompt", "content" };
     bool ok = true;
 
+    if (!nb_ask_bool(o, "add_special_tokens", &special, f))
+        return false;
     for (size_t i = 0; i < NB_LEN(texts); i++)
         if (nb_ask_field(o, texts[i]) && nb_json_typeof(nb_ask_field(o, texts[i])) != NB_JSTR)
             return nb_ask_type(f, texts[i], "a string");
@@ -227,9 +218,10 @@ static void tokenize(void *user, nb_http_req *r)
     nb_ids ids = { 0 };
     size_t n;
     const char *body = nb_http_body(r, &n);
-    bool ok;
+    bool ok, strings = false;
 
-    if (!nb_body_parse(body, n, &o, &f) || !asks_us(s, o, &f) || !body_ids(s, o, &ids, &f)) {
+    if (!nb_body_parse(body, n, &o, &f) || !asks_us(s, o, &f) || !nb_ask_bool(o, "return_token_strs", &strings, &f) ||
+        !body_ids(s, o, &ids, &f)) {
         nb_answer_refusal(r, &f);
     } else {
         out = nb_json_new_obj();
@@ -239,7 +231,7 @@ static void tokenize(void *user, nb_http_req *r)
             ok = nb_json_push(list, nb_json_new_int(ids.p[i]));
         ok = nb_json_set(out, "count", nb_json_new_int((int64_t)ids.n)) &&
              nb_json_set(out, "max_model_len", nb_json_new_int((int64_t)s->texts.context)) && nb_json_set(out, "tokens", list) && ok;
-        if (ok && flag(o, "return_token_strs", false, &f))
+        if (ok && strings)
             ok = nb_json_set(out, "token_strs", token_strings(s, &ids));
         nb_answer_json(r, out, ok);
     }
@@ -270,9 +262,10 @@ static void detokenize(void *user, nb_http_req *r)
     nb_err err = { 0 };
     nb_buf text = { 0 };
     size_t n;
+    bool skip = false;
     const char *body = nb_http_body(r, &n);
 
-    if (nb_body_parse(body, n, &o, &f) && asks_us(s, o, &f)) {
+    if (nb_body_parse(body, n, &o, &f) && asks_us(s, o, &f) && nb_ask_bool(o, "skip_special_tokens", &skip, &f)) {
         list = nb_ask_field(o, "tokens");
         if (nb_json_typeof(list) != NB_JARR)
             nb_refuse(&f, 400, list ? "invalid_type" : "missing_required_parameter", "tokens", "tokens must be a list of token ids.");
@@ -284,7 +277,7 @@ static void detokenize(void *user, nb_http_req *r)
             else if (nb_ids_push(&ids, (int32_t)id, &err) != NB_OK)
                 nb_refuse_err(&f, 503, "out_of_memory", NULL, &err);
         }
-        if (!f.status && nb_tokenizer_decode(s->m.tok, ids.p, ids.n, flag(o, "skip_special_tokens", false, &f), &text, &err) != NB_OK)
+        if (!f.status && nb_tokenizer_decode(s->m.tok, ids.p, ids.n, skip, &text, &err) != NB_OK)
             nb_refuse_err(&f, 400, "invalid_value", "tokens", &err);
     }
     if (f.status) {

@@ -112,7 +112,7 @@ static const char *find(const char *s, size_t n, const char *what)
     return NULL;
 }
 
-static bool is_name(const char *s, size_t n)
+bool nb_is_call_name(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const char c = s[i], low = c | 0x20;
@@ -127,7 +127,7 @@ static bool add_call(nb_calls *out, const char *name, size_t n_name, const char 
 {
     nb_json *v = NULL;
     nb_call *c;
-    bool ok = is_name(name, n_name);
+    bool ok = nb_is_call_name(name, n_name);
 
     if (ok && n) {
         ok = nb_json_parse(args, n, "call", 0, &v, NULL) == NB_OK && (nb_json_typeof(v) == NB_JOBJ || nb_json_typeof(v) == NB_JSTR);
@@ -403,7 +403,7 @@ static bool read_python(const char *s, size_t n, const nb_json *tools, nb_calls 
         while (i < n && s[i] != '(')
             i++;
         const size_t n_name = (size_t)(s + i - name);
-        ok = i < n && is_name(name, n_name) && (!nb_json_len(tools) || nb_find_tool(tools, name, n_name));
+        ok = i < n && nb_is_call_name(name, n_name) && (!nb_json_len(tools) || nb_find_tool(tools, name, n_name));
         nb_buf_putc(&args, '{');
         for (bool first = true; ok; first = false) {
             i++; /* the parenthesis or a comma */
@@ -416,7 +416,7 @@ static bool read_python(const char *s, size_t n, const nb_json *tools, nb_calls 
                 i++;
             size_t n_key = (size_t)(s + i - key);
             nb_trim(&key, &n_key);
-            ok = i < n && s[i] == '=' && is_name(key, n_key);
+            ok = i < n && s[i] == '=' && nb_is_call_name(key, n_key);
             if (!ok)
                 break;
             nb_buf_puts(&args, first ? "" : ", ");

@@ -115,8 +115,8 @@ bool nb_live_begin(nb_reply *r, size_t from)
     const bool named = nb_json_len(r->o.tool_list) > 0;
     head h;
 
-    if (!r->armed || (r->o.one_call && r->calls > 0) || !read_head(r->f, r->text.p + from, r->text.n - from, &h) || h.n_name == 0 ||
-        (named && !nb_find_tool(r->o.tool_list, h.name, h.n_name)))
+    if (!r->armed || (r->o.one_call && r->calls > 0) || !read_head(r->f, r->text.p + from, r->text.n - from, &h) ||
+        !nb_is_call_name(h.name, h.n_name) || (named && !nb_find_tool(r->o.tool_list, h.name, h.n_name)))
         return false;
     r->blanks.n = 0;
     r->name.n = 0;

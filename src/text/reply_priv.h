@@ -53,6 +53,7 @@ typedef struct nb_calls {
 } nb_calls;
 nb_call *nb_calls_add(nb_calls *c); /* NULL: no memory */
 void nb_calls_clear(nb_calls *c);
+bool nb_is_call_name(const char *s, size_t n); /* letters, digits, '_', '-', '.' */
 
 /* Read the calls of s[n] (what stands between begin and end). false: not well formed (or *failed: no memory). */
 bool nb_calls_read(const nb_call_format *f, const char *s, size_t n, const nb_json *tools, nb_calls *out, bool *failed);

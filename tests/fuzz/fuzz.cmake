@@ -44,4 +44,5 @@ nb_fuzz(reply 3000 LIBS nb_text SEEDS tests/data/fuzz/hermes.reply tests/data/fu
   tests/data/fuzz/deepseek.reply tests/data/fuzz/pythonic.reply tests/data/fuzz/channels.reply tests/data/fuzz/glm.reply)
 nb_fuzz(ask 20000 LIBS nb_serve SEEDS tests/data/fuzz/small.ask)
 nb_fuzz(head 40000 LIBS nb_serve SEEDS tests/data/fuzz/small.head)
+nb_fuzz(chunks 40000 LIBS nb_serve SEEDS tests/data/fuzz/small.chunks)
 nb_fuzz(topk 10000 LIBS nb_job SEEDS tests/data/fuzz/small.topk)
