@@ -1,8 +1,10 @@
 /* gen_model.c - write a random AWQ GEMM checkpoint of a given shape, for benchmarks.
  *
  * usage: nibble_gen_model OUT hidden=2048 layers=16 heads=32 kv_heads=8 ffn=8192 vocab=32000 group=128 kind=llama
+ *            context=8192 experts=8 active=2
  * kind=delta: a Qwen 3.5 with three layers of the gated delta rule to one of attention, heads of 128; kind=mamba: a Granite 4 with
- * three Mamba-2 layers to one of attention, heads of 64 with 128 states. Codes, zeros and scales are random but of a realistic size; the embedding and the untied head are F16. */
+ * three Mamba-2 layers to one of attention, heads of 64 with 128 states; kind=mixtral: `experts` feed-forward parts of width ffn in every layer, of which `active` work for a token.
+ * Codes, zeros and scales are random but of a realistic size; the embedding, the untied head and routers are F16. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,20 +17,21 @@
 #include "io/io.h"
 
 typedef struct shape {
-    uint64_t hidden, layers, heads, kv_heads, ffn, vocab, group;
-    enum { KIND_LLAMA, KIND_DELTA, KIND_MAMBA } kind;
+    uint64_t hidden, layers, heads, kv_heads, ffn, vocab, group, context, experts, active;
+    enum { KIND_LLAMA, KIND_DELTA, KIND_MAMBA, KIND_MIXTRAL } kind;
 } shape;
 
-enum { MOST_LINEARS = 8 };
+enum { MOST_EXPERTS = 128, MOST_LINEARS = 4 + 3 * MOST_EXPERTS };
 
 typedef struct lin {
     const char *name;
     uint64_t n, k;
+    int expert; /* of a mixture, from 1 */
 } lin;
 
 static int is_full(const shape *s, uint64_t l)
 {
-    return s->kind == KIND_LLAMA || l % 4 == 3;
+    return s->kind == KIND_LLAMA || s->kind == KIND_MIXTRAL || l % 4 == 3;
 }
 
 /* Channels of a mixer, of its convolution, heads of Mamba. */
@@ -48,26 +51,33 @@ static size_t linears(const shape *s, uint64_t l, lin out[MOST_LINEARS])
     size_t n = 0;
 
     if (is_full(s, l)) {
-        out[n++] = (lin){ "self_attn.q_proj", s->kind == KIND_DELTA ? 2 * D : D, D };
-        out[n++] = (lin){ "self_attn.k_proj", kv, D };
-        out[n++] = (lin){ "self_attn.v_proj", kv, D };
-        out[n++] = (lin){ "self_attn.o_proj", D, D };
+        out[n++] = (lin){ "self_attn.q_proj", s->kind == KIND_DELTA ? 2 * D : D, D, 0 };
+        out[n++] = (lin){ "self_attn.k_proj", kv, D, 0 };
+        out[n++] = (lin){ "self_attn.v_proj", kv, D, 0 };
+        out[n++] = (lin){ "self_attn.o_proj", D, D, 0 };
     } else if (s->kind == KIND_DELTA) {
-        out[n++] = (lin){ "linear_attn.in_proj_qkv", 3 * D, D };
-        out[n++] = (lin){ "linear_attn.in_proj_z", D, D };
-        out[n++] = (lin){ "linear_attn.out_proj", D, D };
+        out[n++] = (lin){ "linear_attn.in_proj_qkv", 3 * D, D, 0 };
+        out[n++] = (lin){ "linear_attn.in_proj_z", D, D, 0 };
+        out[n++] = (lin){ "linear_attn.out_proj", D, D, 0 };
     } else {
-        out[n++] = (lin){ "mamba.in_proj", inner(s) + convolved(s) + inner(s) / 64, D };
-        out[n++] = (lin){ "mamba.out_proj", D, inner(s) };
+        out[n++] = (lin){ "mamba.in_proj", inner(s) + convolved(s) + inner(s) / 64, D, 0 };
+        out[n++] = (lin){ "mamba.out_proj", D, inner(s), 0 };
     }
     if (s->kind == KIND_MAMBA) {
-        out[n++] = (lin){ "shared_mlp.input_linear", 2 * s->ffn, D };
-        out[n++] = (lin){ "shared_mlp.output_linear", D, s->ffn };
+        out[n++] = (lin){ "shared_mlp.input_linear", 2 * s->ffn, D, 0 };
+        out[n++] = (lin){ "shared_mlp.output_linear", D, s->ffn, 0 };
         return n;
     }
-    out[n++] = (lin){ "mlp.gate_proj", s->ffn, D };
-    out[n++] = (lin){ "mlp.up_proj", s->ffn, D };
-    out[n++] = (lin){ "mlp.down_proj", D, s->ffn };
+    for (int e = 1; s->kind == KIND_MIXTRAL && e <= (int)s->experts; e++) {
+        out[n++] = (lin){ "w1", s->ffn, D, e };
+        out[n++] = (lin){ "w3", s->ffn, D, e };
+        out[n++] = (lin){ "w2", D, s->ffn, e };
+    }
+    if (s->kind == KIND_MIXTRAL)
+        return n;
+    out[n++] = (lin){ "mlp.gate_proj", s->ffn, D, 0 };
+    out[n++] = (lin){ "mlp.up_proj", s->ffn, D, 0 };
+    out[n++] = (lin){ "mlp.down_proj", D, s->ffn, 0 };
     return n;
 }
 
@@ -139,7 +149,7 @@ static size_t plan(const shape *s, item *it)
 {
     const fill norm = s->kind == KIND_DELTA ? FILL_ZEROS : FILL_ONES; /* 1 + weight */
     size_t n = add(it, 0, "model.embed_tokens.weight", NB_DT_F16, s->vocab, s->hidden, FILL_MATRIX, 1);
-    char name[128];
+    char name[128], base[96];
     lin rows[MOST_LINEARS];
 
     for (uint64_t l = 0; l < s->layers; l++) {
@@ -149,13 +159,20 @@ static size_t plan(const shape *s, item *it)
         for (size_t i = 0; i < n_rows; i++) {
             /* codes are uniform around the middle: their standard deviation is 4.6 */
             const double scale = 1 / sqrt((double)rows[i].k) / 4.6;
-            snprintf(name, sizeof name, "model.layers.%d.%s.qweight", (int)l, rows[i].name);
+            if (rows[i].expert)
+                snprintf(base, sizeof base, "model.layers.%d.block_sparse_moe.experts.%d.%s", (int)l, rows[i].expert - 1, rows[i].name);
+            else
+                snprintf(base, sizeof base, "model.layers.%d.%s", (int)l, rows[i].name);
+            snprintf(name, sizeof name, "%s.qweight", base);
             n = add(it, n, name, NB_DT_I32, rows[i].k, rows[i].n / 8, FILL_WORDS, 0);
-            snprintf(name, sizeof name, "model.layers.%d.%s.qzeros", (int)l, rows[i].name);
+            snprintf(name, sizeof name, "%s.qzeros", base);
             n = add(it, n, name, NB_DT_I32, rows[i].k / s->group, rows[i].n / 8, FILL_WORDS, 1);
-            snprintf(name, sizeof name, "model.layers.%d.%s.scales", (int)l, rows[i].name);
+            snprintf(name, sizeof name, "%s.scales", base);
             n = add(it, n, name, NB_DT_F16, rows[i].k / s->group, rows[i].n, FILL_SCALES, scale);
         }
+        snprintf(name, sizeof name, "model.layers.%d.block_sparse_moe.gate.weight", (int)l);
+        if (s->kind == KIND_MIXTRAL)
+            n = add(it, n, name, NB_DT_F16, s->experts, s->hidden, FILL_MATRIX, 1 / sqrt((double)s->hidden));
         snprintf(name, sizeof name, "model.layers.%d.input_layernorm.weight", (int)l);
         n = add(it, n, name, NB_DT_F16, s->hidden, 0, norm, 0);
         snprintf(name, sizeof name, "model.layers.%d.post_attention_layernorm.weight", (int)l);
@@ -219,8 +236,8 @@ static nb_status write_all(nb_sink *sink, const item *it, size_t n, nb_err *err)
 
 static nb_status put_config(nb_outdir *dir, const shape *s, nb_err *err)
 {
-    static const char *const classes[] = { "LlamaForCausalLM", "Qwen3_5ForCausalLM", "GraniteMoeHybridForCausalLM" };
-    static const char *const types[] = { "llama", "qwen3_5_text", "granitemoehybrid" };
+    static const char *const classes[] = { "LlamaForCausalLM", "Qwen3_5ForCausalLM", "GraniteMoeHybridForCausalLM", "MixtralForCausalLM" };
+    static const char *const types[] = { "llama", "qwen3_5_text", "granitemoehybrid", "mixtral" };
     char text[4096], more[1024] = "";
     int n;
 
@@ -238,15 +255,18 @@ static nb_status put_config(nb_outdir *dir, const shape *s, nb_err *err)
             snprintf(more + strlen(more), sizeof more - strlen(more), "%s\"%s\"", l ? ", " : "", is_full(s, l) ? "attention" : "mamba");
         snprintf(more + strlen(more), sizeof more - strlen(more), "],\n");
     }
+    if (s->kind == KIND_MIXTRAL)
+        snprintf(more, sizeof more, " \"num_local_experts\": %d, \"num_experts_per_tok\": %d,\n", (int)s->experts, (int)s->active);
     n = snprintf(text, sizeof text,
                  "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", \"hidden_size\": %d, \"num_hidden_layers\": %d,\n"
                  " \"num_attention_heads\": %d, \"num_key_value_heads\": %d, \"intermediate_size\": %d, \"vocab_size\": %d,\n"
-                 " \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\",\n"
+                 " \"max_position_embeddings\": %d, \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\",\n"
                  "%s \"tie_word_embeddings\": false, \"torch_dtype\": \"float16\", \"bos_token_id\": 1, \"eos_token_id\": 2,\n"
                  " \"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": %d, \"zero_point\": true, "
-                 "\"version\": \"gemm\"}}\n",
+                 "\"version\": \"gemm\"%s}}\n",
                  classes[s->kind], types[s->kind], (int)s->hidden, (int)s->layers, (int)s->heads, (int)s->kv_heads, (int)s->ffn,
-                 (int)s->vocab, more, (int)s->group);
+                 (int)s->vocab, (int)s->context, more, (int)s->group,
+                 s->kind == KIND_MIXTRAL ? ", \"modules_to_not_convert\": [\"gate\"]" : "");
 
     return nb_outdir_put(dir, "config.json", text, (size_t)n, err);
 }
@@ -256,11 +276,15 @@ static int set_value(shape *s, const char *word)
     const struct {
         const char *name;
         uint64_t *to;
-    } rows[] = { { "hidden=", &s->hidden }, { "layers=", &s->layers }, { "heads=", &s->heads }, { "kv_heads=", &s->kv_heads },
-                 { "ffn=", &s->ffn },       { "vocab=", &s->vocab },   { "group=", &s->group } };
+    } rows[] = { { "hidden=", &s->hidden },   { "layers=", &s->layers }, { "heads=", &s->heads }, { "kv_heads=", &s->kv_heads },
+                 { "ffn=", &s->ffn },         { "vocab=", &s->vocab },   { "group=", &s->group }, { "context=", &s->context },
+                 { "experts=", &s->experts }, { "active=", &s->active } };
 
     if (strncmp(word, "kind=", 5) == 0) {
-        s->kind = strcmp(word + 5, "delta") == 0 ? KIND_DELTA : strcmp(word + 5, "mamba") == 0 ? KIND_MAMBA : KIND_LLAMA;
+        s->kind = strcmp(word + 5, "delta") == 0     ? KIND_DELTA
+                  : strcmp(word + 5, "mamba") == 0   ? KIND_MAMBA
+                  : strcmp(word + 5, "mixtral") == 0 ? KIND_MIXTRAL
+                                                     : KIND_LLAMA;
         return s->kind != KIND_LLAMA || strcmp(word + 5, "llama") == 0;
     }
     for (size_t i = 0; i < NB_LEN(rows); i++)
@@ -273,7 +297,7 @@ static int set_value(shape *s, const char *word)
 
 int main(int argc, char **argv)
 {
-    shape s = { 2048, 16, 32, 8, 8192, 32000, 128, KIND_LLAMA };
+    shape s = { 2048, 16, 32, 8, 8192, 32000, 128, 8192, 8, 2, KIND_LLAMA };
     nb_err err = { 0 };
     nb_outdir *dir = NULL;
     nb_sink *sink = NULL;
@@ -285,12 +309,13 @@ int main(int argc, char **argv)
             fprintf(stderr, "gen_model: bad argument %s\n", argv[i]);
             return 2;
         }
-    if (argc < 2 || s.layers > 1000 || s.hidden % s.group || s.ffn % s.group || s.hidden % s.heads ||
-        (s.kind != KIND_LLAMA && (s.layers > 32 || s.hidden % 512))) {
-        fprintf(stderr, "usage: nibble_gen_model OUT [hidden= layers= heads= kv_heads= ffn= vocab= group= kind=llama|delta|mamba]\n");
+    if (argc < 2 || s.layers > 1000 || s.hidden % s.group || s.ffn % s.group || s.hidden % s.heads || s.experts > MOST_EXPERTS ||
+        ((s.kind == KIND_DELTA || s.kind == KIND_MAMBA) && (s.layers > 32 || s.hidden % 512))) {
+        fprintf(stderr, "usage: nibble_gen_model OUT [hidden= layers= heads= kv_heads= ffn= vocab= group= context=\n"
+                        "                            kind=llama|delta|mamba|mixtral experts= active=]\n");
         return 2;
     }
-    items = nb_calloc((size_t)s.layers * 32 + 3, sizeof *items);
+    items = nb_calloc((size_t)s.layers * (3 * (s.kind == KIND_MIXTRAL ? MOST_LINEARS : 8) + 8) + 3, sizeof *items);
     if (!items)
         return 9;
     rc = nb_outdir_open(&dir, argv[1], false, NULL, 0, &err);
