@@ -152,6 +152,15 @@ class Models:
             put_tokenizer(path, SHAPES[shape]["vocab"])
         return path
 
+    def vllm(self, shape):
+        """The same weights for vLLM with zentorch, whose fast path with 8-bit activations wants symmetric compressed-tensors."""
+        s = SHAPES[shape]
+        path = os.path.join(self.folder, f"{shape}-ct-g{s['group']}")
+        if not os.path.isdir(path):
+            call([os.path.join(self.bin, "nibble"), "quantize", self.hf16(shape), "--method", "rtn", "--sym", "--group-size", str(s["group"]),
+                  "--format", "compressed-tensors", "-o", path, "-q"])
+        return path
+
     def openvino(self, shape):
         """The same weights for OpenVINO: 4 bits, asymmetric, groups as in the AWQ checkpoint."""
         s = SHAPES[shape]

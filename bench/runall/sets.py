@@ -223,14 +223,14 @@ class Sets:
                 ("nibble a8", lambda: self.nibble("nibble a8", "1b", decode=32, depth="128", batch="1,8,16", more=["--act", "a8"])),
                 ("llama.cpp q4_0", lambda: self.llama("llama.cpp q4_0", "llama.cpp", m.gguf("1b", "q4_0"), decode=32)),
                 ("openvino", lambda: self.worker("openvino", "openvino", m.openvino("1b"), JOBS)),
-                ("vllm", lambda: self.worker("vllm", "vllm", m.awq("1b"), JOBS)),
+                ("vllm", lambda: self.worker("vllm", "vllm", m.vllm("1b"), JOBS)),
             ],
             "others-135m": lambda: [
                 ("nibble", lambda: self.nibble("nibble", "135m", decode=64, depth="128")),
                 ("nibble a8", lambda: self.nibble("nibble a8", "135m", decode=64, depth="128", more=["--act", "a8"])),
                 ("llama.cpp q4_0", lambda: self.llama("llama.cpp q4_0", "llama.cpp", m.gguf("135m", "q4_0"), decode=64)),
                 ("openvino", lambda: self.worker("openvino", "openvino", m.openvino("135m"), JOBS[:2])),
-                ("vllm", lambda: self.worker("vllm", "vllm", m.awq("135m"), JOBS[:2])),
+                ("vllm", lambda: self.worker("vllm", "vllm", m.vllm("135m"), JOBS[:2])),
             ],
             "start": lambda: [
                 ("read", lambda: self.plain_read("read", os.path.join(m.awq("1b"), "model.safetensors"))),
@@ -260,13 +260,13 @@ NAMES = ["kernels", "1b", "135m", "depth", "batch", "others", "others-135m", "st
 
 def kind_of(symbol, in_kernel):
     """Where a sample of a decoding step belongs; None: reading the file, packing, measuring the read."""
-    if in_kernel or re.search(r"pack|unpack|probe|touch|hash|memset|memcpy|nb_st_|qlin|awq|load_|page_fault|philox|checksum|parse|scan", symbol):
+    if in_kernel or re.search(r"pack|probe|touch|hash|mem(set|move|cpy)|put_rows|nb_st_|qlin|awq|load|philox|parse|scan|vdso|syscall|malloc|free", symbol):
         return None
-    if re.search(r"gemm|gemv|q4_|q8_|dense", symbol):
+    if re.search(r"^block_|gemm|gemv|dense|strips|q[48]_", symbol):
         return "product"
-    if re.search(r"attn|attention", symbol):
+    if re.search(r"^att_|attn|softmax|kv_put", symbol):
         return "attention"
-    if re.search(r"pool|spin|barrier|wait|worker", symbol):
+    if re.search(r"^(worker_main|run|do_work)$|pool|spin|barrier|wait", symbol):
         return "wait"
     return "other"
 

@@ -12,7 +12,7 @@ class Skip(Exception):
     """Something cannot be measured here; the text says why."""
 
 
-def call(cmd, env=None, timeout=900):
+def call(cmd, env=None, timeout=3600):
     """Standard output of a command; Skip with the end of its messages when it fails."""
     try:
         p = subprocess.run(cmd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", timeout=timeout,
