@@ -16,7 +16,7 @@ SHAPES = {
     "mamba": dict(hidden=2048, layers=16, heads=32, kv_heads=8, ffn=8192, vocab=32000, context=8192, group=128, kind="mamba"),
 }
 for _n in (2, 4, 8, 16, 32, 64):
-    SHAPES[f"layers{_n}"] = dict(SHAPES["135m"], layers=_n)
+    SHAPES[f"layers{_n}"] = dict(SHAPES["135m"], layers=_n, vocab=8192)
 
 
 def byte_alphabet():
