@@ -151,7 +151,7 @@ try:
         turn = (a.seed // 10 + k) % len(engines)
         for e in engines[turn:] + engines[:turn]:
             for state, seed in (("cold", a.seed + 2 * k), ("warm", a.seed + 2 * k + 1)):
-                n = a.requests if k >= 0 else a.clients
+                n = a.requests if k >= 0 else 2
                 r = e.load(a.seed + 2 * k, seed, n)
                 if r["failed"] or r["total_output_tokens"] != n * NEW:
                     print("  note: %s: %d failed, %d tokens" % (e.name, r["failed"], r["total_output_tokens"]))

@@ -28,9 +28,9 @@ static void print_help(FILE *to)
     for (size_t i = 0; i < NB_LEN(commands); i++)
         fprintf(to, "  %-10s %s\n", commands[i]->name, commands[i]->brief);
     fprintf(to, "\n  help VERB  the page of one verb\n\n"
-                "  nibble inspect MODEL\n"
-                "  nibble run MODEL \"What is the capital of France?\"\n"
-                "  nibble serve MODEL\n\n"
+                "examples: nibble inspect MODEL\n"
+                "          nibble run MODEL \"What is the capital of France?\"\n"
+                "          nibble serve MODEL\n\n"
                 "MODEL is a directory, a .safetensors file, an index or a .gguf file. Every verb has --json and --help.\n");
 }
 
