@@ -1,4 +1,4 @@
-# Clients of `nibble serve` that need no network: every endpoint as recorded, what Open WebUI sends, the board's metrics.
+# AT-12: clients of `nibble serve` that need no network: every endpoint as recorded, what Open WebUI sends, the board's metrics.
 # The others are in tests/clients (make check CLIENTS=1).
 set -eu
 command -v curl >/dev/null || { echo "skipped: curl is not installed"; exit 77; }
