@@ -46,6 +46,17 @@ build release && tests release
 build dev && tests dev -L 'unit|cli'
 build clang
 build tsan threads && tests tsan -L threads
+if [ "$(uname -m)" = x86_64 ]; then # Arm: kernels and a small model under an emulator
+    if tools/check_aarch64.sh install 2>/dev/null; then
+        export NB_THIN=13 NB_NATIVE="$PWD/build/release/nibble"
+        build aarch64 nibble tests_kern && tests aarch64 -R '^(unit[.]kern|emulated)[.]'
+        unset NB_THIN NB_NATIVE
+    else
+        step "tests aarch64"
+        echo "skipped: Arm kernels: no cross compiler, emulator and arm64 libraries (make check-aarch64 says which)"
+        skipped=$((skipped + 1))
+    fi
+fi
 if [ "${CLIENTS:-0}" != 0 ]; then
     step "clients of the server"
     tests/clients/run.sh build/release/nibble >build/clients.log 2>&1

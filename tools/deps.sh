@@ -21,6 +21,7 @@ clang|second compiler|command -v clang-14
 clang-format-14|layout of the source|command -v clang-format-14
 git|clean-tree test|command -v git
 curl|talks to the server|command -v curl
+qemu-user|older processors, emulated|command -v qemu-x86_64
 "
 [ "$what" = check ] && [ "${FUZZ:-0}" != 0 ] && list="$list
 libclang-rt-14-dev|fuzzing and sanitizers of clang|ls /usr/lib/llvm-14/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a

@@ -216,9 +216,11 @@ void nb_cli_setup(nb_cli *cli)
 {
     const char *no_color = getenv("NO_COLOR");
     const char *term = getenv("TERM");
+    const char *cpu = getenv("NIBBLE_CPU");
     struct sigaction sa;
 
     fill_descriptors();
+    cli->cpu = cpu && *cpu ? cpu : NULL; /* --cpu goes before it */
     cli->tty_err = isatty(2) && !(term && strcmp(term, "dumb") == 0);
     cli->color = cli->tty_err && !(no_color && *no_color);
     cli->host.log = host_log;

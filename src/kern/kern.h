@@ -142,7 +142,7 @@ typedef struct nb_recur {
 
 /* ---- the table ------------------------------------------------------------------------------------------------ */
 typedef struct nb_kern {
-    const char *name; /* "scalar", "avx2", "avx512-vnni" */
+    const char *name; /* "scalar", "avx2", "neon-dot" ... */
     unsigned need;    /* nb_cpu bits that must all be there */
 
     /* Rows [n0, n0+q->n) of one part whose first row lies at packed row `row0` (multiple of 64); q->codes <= 15. n0

@@ -10,6 +10,8 @@ grep -q '4-bit product ' "$TMP/doctor"
 grep -q '"bits_ok": true' "$TMP/doctor.json"
 grep -q '"kernels": "scalar"' "$TMP/doctor.json"
 grep -q '"read_bytes_s"' "$TMP/doctor.json"
+NIBBLE_CPU=scalar "$NIBBLE" doctor --json >"$TMP/doctor.json"
+grep -q '"kernels": "scalar"' "$TMP/doctor.json"
 echo "ok doctor"
 
 "$NIBBLE" plan $model --memory 1G --context 1024 >"$TMP/plan"
