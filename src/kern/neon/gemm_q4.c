@@ -49,7 +49,7 @@ NB_INLINE void tile_of(const nb_q4 *w, const unsigned char *b, const nb_act *a, 
 {
     const size_t g = w->g;
 
-    for (size_t off = 0; off < w->block_bytes; off += 64)
+    for (size_t off = 0; dist && off < w->block_bytes; off += 64)
         __builtin_prefetch(b + dist + off);
     for (size_t j = 0; j < NB_STRIP / 4; j++) {
         sums acc;

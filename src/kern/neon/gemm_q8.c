@@ -12,7 +12,7 @@ NB_INLINE void tile_of(const nb_q8 *w, const unsigned char *b, const nb_act *a, 
     const size_t g = w->g;
     const int8_t *const plane[2] = { a->hi + at * g, np == 2 ? a->lo + at * g : NULL };
 
-    for (size_t off = 0; off < w->block_bytes; off += 64)
+    for (size_t off = 0; dist && off < w->block_bytes; off += 64)
         __builtin_prefetch(b + dist + off);
     for (size_t j = 0; j < NB_STRIP / 4; j++) {
         int32x4_t acc[4][2][2];

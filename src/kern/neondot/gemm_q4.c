@@ -77,7 +77,7 @@ NB_INLINE void tile_of(const nb_q4 *w, const unsigned char *b, const nb_act *a, 
     const int nr = mr == 1 ? 8 : mr == 2 ? 4 : 2;
     const size_t g = w->g;
 
-    for (size_t off = 0; off < w->block_bytes; off += 64)
+    for (size_t off = 0; dist && off < w->block_bytes; off += 64)
         __builtin_prefetch(b + dist + off);
     for (size_t j0 = 0; j0 < NB_STRIP / 4; j0 += (size_t)nr) {
         int32x4_t sum[4][8];
