@@ -16,7 +16,7 @@
 #include "job/qmods.h"
 #include "model/exec.h"
 
-enum { NB_BLOCK_CHUNK = 2048, NB_BLOCK_EXEC_ROWS = 512, NB_BLOCK_MAX_OPS = 64, NB_BLOCK_SAMPLE = 512, NB_BLOCK_JUDGE = 128 };
+enum { NB_BLOCK_CHUNK = 1024, NB_BLOCK_EXEC_ROWS = 512, NB_BLOCK_MAX_OPS = 64, NB_BLOCK_SAMPLE = 512, NB_BLOCK_JUDGE = 128 };
 
 /* What to take from where. */
 typedef struct nb_block_in {

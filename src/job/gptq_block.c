@@ -17,6 +17,7 @@ struct nb_gptq_block {
     nb_gptq_factor f;
     bool routed; /* the inputs of the experts are captured */
     bool walks;
+    size_t need_w; /* floats of the largest linear */
     nb_gptq_walk walk;
     float *h;              /* [k][k] damped second moments, when codes are refined */
     nb_cross cross, resid; /* to the original model; sums are NULL where there is none */
@@ -38,18 +39,22 @@ static void add_experts(const nb_plan *p, double t, double before, double *macs,
     }
 }
 
-/* Moments, factor, moments to refine against, moments with the original model. */
-static uint64_t linear_bytes(size_t k, bool refined, bool paired)
+/* Moments, factor, moments with the original model: of inputs, or of inputs and what outputs lack. The moments to refine against take
+ * the place of those in float64. */
+static uint64_t linear_bytes(const nb_plan *p, size_t op, size_t k, bool paired)
 {
-    return (uint64_t)k * k * (sizeof(double) + sizeof(float) * (1 + (uint64_t)refined + (paired ? 2 : 0)));
+    const uint64_t d = nb_gptq_walk_adds(p, op) && p->ops[op].roles[1] == NB_ROLE_NONE ? p->cfg->d_model : k;
+
+    return (uint64_t)k * k * (sizeof(double) + sizeof(float)) + (paired ? 4 * d * k : 0);
 }
 
-nb_block_cost nb_gptq_block_cost(const nb_plan *p, const nb_gptq_extra *x, size_t rows, size_t len, bool replay_original, int threads)
+nb_block_cost nb_gptq_block_cost(const nb_plan *p, const nb_gptq_extra *x, size_t rows, size_t len, bool replay_original, bool own,
+                                 int threads)
 {
     const bool walks = nb_gptq_walk_can(p), paired = walks && x->share > 0;
     const double t = (double)rows * (double)len, attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2;
     double before = 0; /* multiply-adds per token of the ops so far */
-    uint64_t most = 0;
+    uint64_t most = 0, biggest = 0, solving;
     nb_block_need need;
     nb_block_cost c;
 
@@ -72,10 +77,22 @@ nb_block_cost nb_gptq_block_cost(const nb_plan *p, const nb_gptq_extra *x, size_
         c.macs += (double)weights * ((double)k / 2 + 4 * 512);                                 /* corrections; both errors      */
         c.macs += (double)weights * (double)k * ((x->sweeps > 0 ? 1.5 : 0) + (paired ? 2 : 0));
         before += (double)weights;
-        most = linear_bytes(k, x->sweeps > 0, paired) > most ? linear_bytes(k, x->sweeps > 0, paired) : most;
+        if (linear_bytes(p, op, k, paired) > most)
+            most = linear_bytes(p, op, k, paired);
+        biggest = k > biggest ? k : biggest;
     }
     c.macs += t * before * (paired ? 2 : 1);
-    c.bytes += most + 4 * (uint64_t)need.linear / 8 * (uint64_t)threads + (paired ? 4 * (uint64_t)need.linear : 0);
+    /* while a linear is solved the moments are half of what they were; weights come then, and what they are shifted to */
+    solving = 4 * (uint64_t)need.linear * ((own ? 2 : 0) + (paired ? 1 : 0));
+    c.bytes += most + (solving > 4 * biggest * biggest ? solving - 4 * biggest * biggest : 0);
+    c.bytes += 4 * (uint64_t)need.linear / 8 * (uint64_t)threads;
+    if (own)
+        c.bytes -= 4 * (uint64_t)(need.w + need.linear);
+    if (own && walks && !replay_original) /* inputs are summed up where they come out, not captured first */
+        for (size_t op = 0; op < p->n_ops; op++)
+            c.bytes -= p->ops[op].kind == NB_OP_LINEAR ? 4 * (uint64_t)need.chunk * p->slot_len[p->ops[op].in] : 0;
+    if (paired)
+        c.bytes += 4 * (uint64_t)need.chunk * p->cfg->d_model;
     return c;
 }
 
@@ -114,12 +131,32 @@ nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const n
     b->user = b;
     b->walks = nb_gptq_walk_can(nb_model_plan(in->model));
     nb_block_sizes(nb_model_plan(in->model), in->calib->rows, in->calib->len, &need);
+    b->need_w = need.linear > need.w ? need.linear : need.w;
     rc = nb_block_open(&b->own, in, &need, err);
     if (rc == NB_OK)
         *out = b;
     else
         nb_gptq_block_close(b);
     return rc;
+}
+
+/* The buffers for weights of a block of one's own: not there while second moments are factored. */
+static void leave_weights(nb_gptq_block *b)
+{
+    if (b->base != &b->own)
+        return;
+    nb_free(b->own.w);
+    nb_free(b->own.tmp);
+    b->own.w = b->own.tmp = NULL;
+}
+
+static nb_status need_weights(nb_gptq_block *b, nb_err *err)
+{
+    if (!b->base->w)
+        b->base->w = nb_alloc_array(b->need_w, sizeof *b->base->w);
+    if (!b->base->tmp)
+        b->base->tmp = nb_alloc_array(b->need_w, sizeof *b->base->tmp);
+    return b->base->w && b->base->tmp ? NB_OK : nb_enomem(err, "a linear");
 }
 
 /* What belongs to one input. */
@@ -190,16 +227,20 @@ static void no_moments(nb_gram *g)
         g->sum[i * g->k + i] = 1;
 }
 
-/* The second moments of what a LINEAR op reads, and its moments with what the original model reads there. */
-static nb_status walk_to(nb_gptq_block *b, nb_input *in, nb_err *err)
+/* The second moments of what a LINEAR op reads, and its moments with what the original model reads there. Where the outputs go to the
+ * residual, what they lack is summed up itself: smaller than moments between inputs, which come before the weights are known. */
+static nb_status walk_to(nb_gptq_block *b, nb_input *in, nb_mod mod, nb_err *err)
 {
     const nb_plan *p = b->base->plan;
-    const bool paired = b->x.share > 0, adds = nb_gptq_walk_adds(p, in->op);
-    nb_status rc = paired ? nb_cross_init(&b->cross, in->k, in->k, err) : NB_OK;
+    const bool paired = b->x.share > 0, adds = nb_gptq_walk_adds(p, in->op) && p->ops[in->op].roles[1] == NB_ROLE_NONE;
+    const nb_gptq_pair pair = { .d = adds ? NULL : &b->cross, .r = adds ? &b->resid : NULL, .w = b->base->w };
+    nb_status rc = NB_OK;
 
+    if (paired)
+        rc = adds ? nb_cross_init(&b->resid, b->base->d, in->k, err) : nb_cross_init(&b->cross, in->k, in->k, err);
     if (rc == NB_OK && paired && adds)
-        rc = nb_cross_init(&b->resid, b->base->d, in->k, err);
-    return rc == NB_OK ? nb_gptq_walk_to(&b->walk, in, &b->cross, adds ? &b->resid : NULL, err) : rc;
+        rc = b->read(b->user, mod, b->base->w, err);
+    return rc == NB_OK ? nb_gptq_walk_to(&b->walk, in, paired ? &pair : NULL, err) : rc;
 }
 
 static nb_status moments(nb_gptq_block *b, nb_mod mod, nb_input **out, nb_err *err)
@@ -220,26 +261,30 @@ static nb_status moments(nb_gptq_block *b, nb_mod mod, nb_input **out, nb_err *e
     nb_gram_clear(&in->gram);
     rc = nb_gram_init(&in->gram, in->k, err);
     if (rc == NB_OK)
-        rc = b->walks ? walk_to(b, in, err) : nb_block_capture_op(b->base, op, err);
+        rc = b->walks ? walk_to(b, in, mod, err) : nb_block_capture_op(b->base, op, err);
     return rc;
 }
 
-/* The moments in float32, damped as they were for the factor; inputs that were always 0 stay without. */
-static nb_status keep_moments(nb_gptq_block *b, const nb_gram *g, nb_err *err)
+/* The moments in float32 from what factoring left of them, damped as they were for the factor; inputs that were always 0 stay without.
+ * Takes the memory of g. */
+static nb_status keep_moments(nb_gptq_block *b, nb_gram *g, double *diag, nb_err *err)
 {
     const size_t k = g->k;
     double mean = 0;
+    nb_status rc;
 
-    b->h = nb_alloc_array(k, k * sizeof *b->h);
+    for (size_t i = 0; i < k; i++)
+        mean += diag[i] / (double)k;
+    for (size_t i = 0; i < k; i++)
+        if ((float)diag[i] > 0.0f)
+            diag[i] = (double)((float)diag[i] + (float)(b->o.damp * mean));
+    rc = nb_gptq_moments_back(&b->f, g->sum, diag, b->base->pool, err);
+    if (rc != NB_OK)
+        return rc;
+    b->h = nb_realloc(g->sum, k * k * sizeof *b->h);
     if (!b->h)
         return nb_enomem(err, "the second moments of one input");
-    for (size_t i = 0; i < k * k; i++)
-        b->h[i] = (float)g->sum[i];
-    for (size_t i = 0; i < k; i++)
-        mean += g->sum[i * k + i] / (double)k;
-    for (size_t i = 0; i < k; i++)
-        if (b->h[i * k + i] > 0.0f)
-            b->h[i * k + i] += (float)(b->o.damp * mean);
+    g->sum = NULL;
     return NB_OK;
 }
 
@@ -252,24 +297,30 @@ void nb_gptq_block_as(nb_gptq_block *b, bool sym, nb_gptq_order order)
 nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym, size_t least, bool *few, nb_err *err)
 {
     nb_input *in = NULL;
+    double *diag = NULL;
     nb_status rc;
 
     clear_input(b);
     b->o.g = g;
     b->o.sym = sym;
-    rc = moments(b, mod, &in, err);
+    rc = need_weights(b, err);
+    if (rc == NB_OK)
+        rc = moments(b, mod, &in, err);
+    leave_weights(b);
     *few = rc == NB_OK && nb_mod_expert(mod) != NB_NO_EXPERT && (in->tokens == 0 || in->tokens < least);
-    if (rc == NB_OK) {
-        if (*few)
-            no_moments(&in->gram);
-        else
-            nb_gram_finish(&in->gram);
-        if (b->x.sweeps > 0 && !*few)
-            rc = keep_moments(b, &in->gram, err);
-    }
-    if (rc == NB_OK) {
+    if (rc == NB_OK && *few)
+        no_moments(&in->gram);
+    else if (rc == NB_OK)
+        nb_gram_finish(&in->gram);
+    if (rc == NB_OK && !(diag = nb_alloc_array(in->k, sizeof *diag)))
+        rc = nb_enomem(err, "the second moments of one input");
+    for (size_t i = 0; rc == NB_OK && i < in->k; i++)
+        diag[i] = in->gram.sum[i * in->k + i];
+    if (rc == NB_OK)
         rc = nb_gptq_factor_make(&b->f, &b->o, in->gram.sum, in->k, b->base->pool, err);
-    }
+    if (rc == NB_OK && b->x.sweeps > 0 && !*few && !b->f.failed)
+        rc = keep_moments(b, &in->gram, diag, err);
+    nb_free(diag);
     if (in)
         nb_gram_clear(&in->gram);
     return rc;
@@ -288,7 +339,7 @@ const nb_gptq_factor *nb_gptq_block_factor(const nb_gptq_block *b)
 /* Codes of w into q: shifted first when there is an original model, refined after. */
 static nb_status round_weights(nb_gptq_block *b, const float *w, nb_qlin *q, nb_gptq_result *res, nb_err *err)
 {
-    const bool shift = b->cross.sum && !b->f.failed;
+    const bool shift = (b->cross.sum || b->resid.sum) && !b->f.failed;
     float *v = shift ? nb_alloc_array(q->n, q->k * sizeof *v) : NULL;
     nb_refine_result moved;
     nb_status rc = NB_OK;
@@ -296,7 +347,7 @@ static nb_status round_weights(nb_gptq_block *b, const float *w, nb_qlin *q, nb_
     if (shift && !v)
         return nb_enomem(err, "a linear");
     if (shift)
-        rc = nb_shift(b->base->pool, &b->f, b->x.share, &b->cross, b->resid.sum ? &b->resid : NULL, w, q->n, v, err);
+        rc = nb_shift(b->base->pool, &b->f, b->x.share, b->cross.sum ? &b->cross : NULL, b->resid.sum ? &b->resid : NULL, w, q->n, v, err);
     if (rc == NB_OK)
         rc = nb_gptq_solve(&b->f, &b->o, shift ? v : w, q, res, b->base->pool, err);
     if (rc == NB_OK && b->h && !res->fallback)
@@ -309,8 +360,10 @@ nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_mod mod, nb_qlin *q, nb_gptq_
 {
     const nb_grid plain = { .g = q->g, .bits = q->bits, .sym = b->o.sym, .stored = q->scale_dtype };
     nb_block *base = b->base;
-    nb_status rc = b->read(b->user, mod, base->w, err);
+    nb_status rc = need_weights(b, err);
 
+    if (rc == NB_OK)
+        rc = b->read(b->user, mod, base->w, err);
     if (rc != NB_OK)
         return rc;
     nb_rtn_pseudo(base->pool, &plain, base->w, NULL, q->n, q->k, base->tmp);
@@ -322,7 +375,7 @@ nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_mod mod, nb_qlin *q, nb_gptq_
         return rc;
     nb_qlin_dequant(q, base->tmp);
     rc = nb_block_error(base, mod, base->w, base->tmp, after, err);
-    return rc == NB_OK ? nb_model_set_linear(base->model, base->layer, mod, base->tmp, err) : rc;
+    return rc == NB_OK ? nb_model_set_codes(base->model, base->layer, mod, q, base->tmp, err) : rc;
 }
 
 nb_status nb_gptq_block_replay(nb_gptq_block *b, nb_err *err)

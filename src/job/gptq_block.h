@@ -17,8 +17,9 @@ typedef struct nb_gptq_extra {
     unsigned sweeps; /* of the refinement of codes, solve_refine.h; 0: none */
 } nb_gptq_extra;
 
-/* What a block will take; for the plan. */
-nb_block_cost nb_gptq_block_cost(const nb_plan *p, const nb_gptq_extra *x, size_t rows, size_t len, bool replay_original, int threads);
+/* What a block will take, for the plan; own: not over another method's. */
+nb_block_cost nb_gptq_block_cost(const nb_plan *p, const nb_gptq_extra *x, size_t rows, size_t len, bool replay_original, bool own,
+                                 int threads);
 
 /* Original weights of a linear of the bound layer into w[n][k]. */
 typedef nb_status nb_gptq_read_fn(void *user, nb_mod mod, float *w, nb_err *err);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "solve/linalg.h"
 
 /* ---- which plans ---- */
 
@@ -85,8 +86,57 @@ struct step {
     size_t to;
     float *next;  /* [tokens][inputs of op `to`], NULL at the end of the block */
     nb_input *in; /* what is summed up there, or NULL */
-    nb_cross *d, *r;
+    const nb_gptq_pair *pair;
+    float *lack; /* [chunk][d] what the outputs of this linear still lack */
 };
+
+struct lack_ctx {
+    const float *x, *y, *w, *h; /* inputs of the original and now; its weights, its residual */
+    size_t k, d, m;
+    float *out, *diff; /* diff [threads][LACK_ROWS][k] */
+};
+
+enum { LACK_ROWS = 64 };
+
+/* out = h' + w (x' - x), a few tokens at a time. */
+static void lack_rows(void *user, size_t begin, size_t end, int thread)
+{
+    const struct lack_ctx *c = user;
+    float *diff = c->diff + (size_t)thread * LACK_ROWS * c->k;
+
+    for (size_t t = begin; t < end; t++) {
+        const size_t r0 = t * LACK_ROWS, rows = c->m - r0 < LACK_ROWS ? c->m - r0 : LACK_ROWS;
+        const float *x = c->x + r0 * c->k, *y = c->y + r0 * c->k, *h = c->h + r0 * c->d;
+        float *out = c->out + r0 * c->d;
+
+        for (size_t i = 0; i < rows * c->k; i++)
+            diff[i] = x[i] - y[i];
+        nb_gemm_nt(rows, c->d, c->k, diff, c->k, c->w, c->k, out, c->d);
+        for (size_t i = 0; i < rows * c->d; i++)
+            out[i] += h[i];
+    }
+}
+
+/* r of a pair for one chunk. */
+static nb_status add_lack(const struct step *s, const float *x, size_t at, size_t m, nb_err *err)
+{
+    nb_block *b = s->w->b;
+    struct lack_ctx c = { .x = s->w->orig.act.p + at * s->in->k,
+                          .y = x,
+                          .w = s->pair->w,
+                          .h = s->w->orig.h + at * b->d,
+                          .k = s->in->k,
+                          .d = b->d,
+                          .m = m,
+                          .out = s->lack };
+
+    c.diff = nb_alloc_array((size_t)nb_pool_threads(b->pool) * LACK_ROWS, c.k * sizeof *c.diff);
+    if (!c.diff)
+        return nb_enomem(err, "the inputs of a linear");
+    nb_parallel_for(b->pool, (m + LACK_ROWS - 1) / LACK_ROWS, 1, lack_rows, &c);
+    nb_free(c.diff);
+    return nb_cross_add(s->pair->r, b->pool, s->lack, b->h + at * b->d, x, m, err);
+}
 
 static nb_status add_moments(const struct step *s, const float *x, size_t at, size_t m, nb_err *err)
 {
@@ -100,10 +150,10 @@ static nb_status add_moments(const struct step *s, const float *x, size_t at, si
     in->tokens += m;
     in->n_sample = (in->tokens + stride - 1) / stride;
     rc = nb_gram_add(&in->gram, b->pool, x, k, m, err);
-    if (rc == NB_OK && s->d)
-        rc = nb_cross_add(s->d, b->pool, s->w->orig.act.p + at * k, x, x, m, err);
-    if (rc == NB_OK && s->r)
-        rc = nb_cross_add(s->r, b->pool, s->w->orig.h + at * b->d, b->h + at * b->d, x, m, err);
+    if (rc == NB_OK && s->pair && s->pair->d)
+        rc = nb_cross_add(s->pair->d, b->pool, s->w->orig.act.p + at * k, x, x, m, err);
+    if (rc == NB_OK && s->pair && s->pair->r)
+        rc = add_lack(s, x, at, m, err);
     return rc;
 }
 
@@ -205,14 +255,17 @@ nb_status nb_gptq_walk_start(nb_gptq_walk *w, nb_err *err)
     return step_original(w, next_linear(w->b->plan, 0), err);
 }
 
-nb_status nb_gptq_walk_to(nb_gptq_walk *w, nb_input *in, nb_cross *d, nb_cross *r, nb_err *err)
+nb_status nb_gptq_walk_to(nb_gptq_walk *w, nb_input *in, const nb_gptq_pair *pair, nb_err *err)
 {
-    struct step s = { .w = w, .m = &w->now, .to = in->op, .in = in, .d = w->paired ? d : NULL, .r = w->paired ? r : NULL };
+    struct step s = { .w = w, .m = &w->now, .to = in->op, .in = in, .pair = w->paired ? pair : NULL };
     nb_status rc = step_original(w, in->op, err);
 
     in->tokens = 0;
+    if (rc == NB_OK && s.pair && s.pair->r && !(s.lack = nb_alloc_array(w->b->cap.chunk_tokens, w->b->d * sizeof *s.lack)))
+        rc = nb_enomem(err, "the inputs of a linear");
     if (rc == NB_OK)
         rc = step(&s, err);
+    nb_free(s.lack);
     return rc == NB_OK ? step_original(w, next_linear(w->b->plan, in->op + 1), err) : rc;
 }
 

@@ -37,9 +37,14 @@ void nb_gptq_walk_clear(nb_gptq_walk *w); /* a zeroed one is fine */
 
 /* Does op `op` add its outputs to the residual, unchanged? */
 bool nb_gptq_walk_adds(const nb_plan *p, size_t op);
-/* Go to LINEAR op in->op: its samples and second moments (in->gram is initialised) and, of a pair, d += (x' - x) xᵀ and
- * r += (h' - h) xᵀ; r may be NULL. */
-nb_status nb_gptq_walk_to(nb_gptq_walk *w, nb_input *in, nb_cross *d, nb_cross *r, nb_err *err);
+/* What a walk sums up of a pair besides second moments; members may be NULL. */
+typedef struct nb_gptq_pair {
+    nb_cross *d; /* (x' - x) xᵀ */
+    nb_cross *r; /* (h' - h + w (x' - x)) xᵀ, for a linear whose outputs are added to the residual */
+    const float *w;
+} nb_gptq_pair;
+/* Go to LINEAR op in->op: its samples and second moments (in->gram is initialised) and, of a pair, its moments with the original. */
+nb_status nb_gptq_walk_to(nb_gptq_walk *w, nb_input *in, const nb_gptq_pair *pair, nb_err *err);
 /* To the end of the block: the residuals are the inputs of the next one. Not run when no layer follows. */
 nb_status nb_gptq_walk_end(nb_gptq_walk *w, nb_err *err);
 

@@ -90,7 +90,7 @@ static nb_block_cost cost(const nb_qjob *j)
     if (nb_quant_solves(j->o->method)) { /* the buffers of the block are counted once */
         nb_block_sizes(&j->plan, j->calib.rows, j->calib.len, &need);
         c = nb_block_bytes(&j->plan, &need, j->calib.rows, j->calib.len, j->o->replay_original);
-        g = nb_gptq_block_cost(&j->plan, &x, j->calib.rows, j->calib.len, j->o->replay_original, nb_pool_threads(j->o->pool));
+        g = nb_gptq_block_cost(&j->plan, &x, j->calib.rows, j->calib.len, j->o->replay_original, false, nb_pool_threads(j->o->pool));
         g.bytes -= c.bytes < g.bytes ? c.bytes : g.bytes;
         g.spill -= c.spill < g.spill ? c.spill : g.spill;
     }

@@ -61,7 +61,7 @@ static nb_block_cost cost(const nb_qjob *j)
 {
     const nb_gptq_extra x = nb_gptq_extras(j->o);
 
-    return nb_gptq_block_cost(&j->plan, &x, j->calib.rows, j->calib.len, j->o->replay_original, nb_pool_threads(j->o->pool));
+    return nb_gptq_block_cost(&j->plan, &x, j->calib.rows, j->calib.len, j->o->replay_original, true, nb_pool_threads(j->o->pool));
 }
 
 static nb_block *block(nb_qjob *j)

@@ -90,9 +90,24 @@ static uint64_t outer_bytes(const nb_qjob *j, uint64_t *most)
     return sum;
 }
 
+/* The head, where it is a tensor of its own: a model of codes leaves it out. */
+static uint64_t head_bytes(const nb_qjob *j)
+{
+    char name[192];
+    const nb_tensor *t = NULL;
+
+    if (j->plan.head[0]) {
+        snprintf(name, sizeof name, "%s.weight", j->plan.head);
+        t = nb_store_find(j->src.store, name);
+    }
+    return t ? t->n_bytes : 0;
+}
+
 /* Resident at once when activations are in memory, and when they are in files. */
 static void need(const nb_qjob *j, const nb_block_cost *c, uint64_t *in_memory, uint64_t *in_files)
 {
+    const size_t codes = nb_qjob_codes(j);
+    const uint64_t head = head_bytes(j);
     uint64_t most, layer, stored, base, one;
     const uint64_t outer = outer_bytes(j, &one);
 
@@ -102,7 +117,10 @@ static void need(const nb_qjob *j, const nb_block_cost *c, uint64_t *in_memory, 
         *in_memory = *in_files = base + 12 * most + 2 * one; /* float32 in and out, stored bytes; copies */
         return;
     }
-    base += 2 * outer + 4 * layer + stored + c->bytes; /* outer ones twice: mapped and packed */
+    if (codes) /* one byte a weight, scale and zero point of groups; stored bytes of one linear at a time */
+        base += outer - (head < outer ? head : 0) + layer + layer * 5 / (codes >= 32 ? 32 : 8) + stored * most / layer + c->bytes;
+    else
+        base += 2 * outer + 4 * layer + stored + c->bytes; /* outer ones twice: mapped and packed */
     *in_memory = base + c->spill;
     *in_files = base + (c->spill && j->calib.rows ? c->spill / j->calib.rows * (NB_BLOCK_CHUNK / j->calib.len + 1) : 0);
     if (*in_files > *in_memory)

@@ -8,6 +8,7 @@
 #include "base/cpu.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "job/gptq_walk.h"
 #include "job/quantize_priv.h"
 
 static const nb_qmethod *const methods[NB_QUANT_METHODS] = {
@@ -57,6 +58,20 @@ size_t nb_qjob_layer_mods(const nb_qjob *j, size_t layer)
     for (size_t i = j->mods.first[layer]; i < j->mods.first[layer + 1]; i++)
         n += j->mods.mods[i].quantized;
     return n;
+}
+
+size_t nb_qjob_codes(const nb_qjob *j)
+{
+    size_t g = 64;
+
+    if (j->o->method != NB_QUANT_GPTQ || !nb_gptq_walk_can(&j->plan))
+        return 0;
+    for (size_t i = 0; i < j->mods.n; i++) {
+        const nb_qmod *m = &j->mods.mods[i];
+        while (m->quantized && m->spec.group_size > 0 && (size_t)m->spec.group_size % g != 0)
+            g /= 2;
+    }
+    return g;
 }
 
 /* ---- checks before anything starts ---- */
@@ -299,10 +314,8 @@ static nb_status keep_zeros(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_err *er
             c[i] = any[g] ? c[i] : z[g];
         }
     }
-    if (rc == NB_OK && changed) {
-        nb_qlin_dequant(q, b->tmp);
-        rc = nb_model_set_linear(b->model, m->layer, m->mod, b->tmp, err);
-    }
+    if (rc == NB_OK && changed)
+        rc = nb_model_set_codes(b->model, m->layer, m->mod, q, b->tmp, err);
     nb_free(any);
     return rc;
 }
@@ -385,7 +398,9 @@ static nb_status open_calib(nb_qjob *j, const char *model, nb_err *err)
 
 static nb_status open_method(nb_qjob *j, nb_err *err)
 {
-    const nb_model_opts mo = { .kern = j->kern, .pool = j->o->pool, .lazy = true, .f32 = true, .host = j->o->host };
+    const nb_model_opts mo = {
+        .kern = j->kern, .pool = j->o->pool, .lazy = true, .f32 = true, .codes = nb_qjob_codes(j), .host = j->o->host
+    };
     nb_status rc = j->method->calibrates ? nb_load_model(&j->src, &mo, err) : NB_OK;
 
     j->calib.resumed = j->first > 0;

@@ -38,7 +38,15 @@ static bool pack_part(const pack_job *j, const nb_mat *m, size_t part, size_t n0
     const size_t row0 = j->f->part_row[part] - m->strip0 * NB_STRIP;
     const size_t rows = s->n - n0 < STRIPE ? s->n - n0 : STRIPE;
 
-    if (m->kind != NB_MAT_DENSE) {
+    if (m->kind == NB_MAT_Q8 && !s->q) {
+        const float *src = nb_source_rows(j->m->store, s, NB_DT_F32, n0, rows, scratch, err);
+        nb_q8 dst = m->q4;
+        if (!src)
+            return false;
+        q->n = rows;
+        nb_codes_round(q, src);
+        j->m->kern->pack_q8(&dst, row0, n0, q, NULL);
+    } else if (m->kind != NB_MAT_DENSE) {
         nb_q4 dst = m->q4;
         q->n = rows;
         if (s->q->format->unpack(s->q, n0, q, err) != NB_OK)
@@ -82,6 +90,8 @@ static void pack_range(void *ctx, size_t begin, size_t end, int thread)
                 nb_qlin_clear(&q);
                 ok = nb_qlin_init(&q, STRIPE, lin->k, lin->g, lin->spec.bits, err) == NB_OK;
             }
+            if (ok && here && !lin && m->kind == NB_MAT_Q8 && !q.codes)
+                ok = nb_qlin_init(&q, STRIPE, m->q4.k, m->q4.g, 8, err) == NB_OK;
             for (size_t n0 = 0; n0 < j->src[p].n && ok; n0 += STRIPE)
                 if (first + n0 / NB_STRIP >= begin && first + n0 / NB_STRIP < end)
                     ok = pack_part(j, m, p, n0, &q, scratch, err);
@@ -155,7 +165,7 @@ static nb_status pack_op(nb_model *m, nb_fused *f, const nb_source *src, size_t 
     nb_free(j.errs);
     if (rc == NB_OK)
         rc = pack_bias(m, f, src, n_parts, mem, err);
-    for (size_t i = 0; i < n_parts && !m->lazy; i++)
+    for (size_t i = 0; i < n_parts && (!m->lazy || m->codes); i++)
         if (src[i].rs == 0) /* else other parts lie in the same tensor */
             drop_source(m->store, &src[i]);
     return rc;
@@ -254,6 +264,8 @@ static nb_status plan_layer(const nb_model *m, size_t layer, nb_layer *l, nb_pac
             rc = nb_source_op(&m->plan, m->store, m->scan, layer, op, src, &n, err);
             if (rc == NB_OK)
                 rc = nb_pack_add(lp, l ? &l->ops[op->roles[0]] : NULL, src, n, err);
+            if (rc == NB_OK)
+                lp->items[lp->n - 1].plain = true;
         } else if (op->kind == NB_OP_MOE) {
             rc = plan_moe(m, layer, l, lp, err);
         } else if (op->kind == NB_OP_GROUPS) {
@@ -428,6 +440,8 @@ nb_status nb_pack_layer(nb_model *m, nb_layer *l, nb_pack_list *lp, nb_err *err)
         if (!nb_fused_layout(it->f, it->src, it->n_parts, m->f32))
             return nb_fail(err, NB_EUNSUPPORTED, "cfg.group_size", "", "%zu inputs in groups of %zu cannot be packed", it->src[0].k,
                            it->src[0].q ? it->src[0].q->g : 0);
+        if (m->codes && it->plain)
+            (void)nb_fused_codes(it->f, it->src, it->n_parts, m->codes);
         total += it->f->bytes + 3 * 64;
         note_groups(m, it->f);
     }
@@ -519,6 +533,7 @@ nb_status nb_model_open(nb_store *store, const nb_json *cfg_json, const nb_scan 
     m->pool = o->pool;
     m->lazy = o->lazy;
     m->f32 = o->f32;
+    m->codes = o->codes;
     if ((rc = nb_config_parse(cfg_json, &m->cfg, err)) != NB_OK) {
         nb_config_nearest(cfg_json, store, err);
         goto done;

@@ -44,30 +44,52 @@ static const nb_fused *fused_of(const nb_model *m, size_t layer, nb_mod mod, siz
     return &l->ops[m->plan.ops[op].roles[0]];
 }
 
-nb_status nb_model_set_linear(nb_model *m, size_t layer, nb_mod mod, const float *w, nb_err *err)
+/* The matrix that holds a linear, and the packed row where it begins there. NULL: *err says why. */
+static const nb_mat *mat_of(const nb_model *m, size_t layer, nb_mod mod, size_t *row0, nb_err *err)
 {
     const bool bound = layer < m->cfg.n_layers && m->layers[layer].bound;
     size_t part = 0;
     const nb_fused *f = bound && mod != NB_MOD_KVB ? fused_of(m, layer, mod, &part) : NULL;
 
-    if (bound && mod == NB_MOD_KVB && m->layers[layer].latent.block)
-        return nb_latent_set(m, layer, w, err);
-    if (!f)
-        return nb_fail(err, NB_EARG, "model.layer", "", "layer %zu is not bound", layer);
-    for (size_t i = 0; i < f->n_mats; i++) {
+    for (size_t i = 0; f && i < f->n_mats; i++) {
         const nb_mat *mat = &f->mats[i];
-        set_job j = { .m = m, .dst = mat->dense, .w = w };
-
-        if (part < mat->part0 || part >= mat->part0 + mat->n_parts)
-            continue;
-        if (mat->kind != NB_MAT_DENSE || mat->dense.dtype != NB_DT_F32)
-            break;
-        nb_mod_size(&m->plan, layer, mod, &j.n, &j.k);
-        j.row0 = f->part_row[part] - mat->strip0 * NB_STRIP;
-        nb_parallel_static(m->pool, (j.n + NB_STRIP - 1) / NB_STRIP, set_strips, &j);
-        return NB_OK;
+        *row0 = f->part_row[part] - mat->strip0 * NB_STRIP;
+        if (part >= mat->part0 && part < mat->part0 + mat->n_parts)
+            return mat;
     }
-    return nb_fail(err, NB_EARG, "model.layer", "", "the matrix is not held as f32");
+    nb_fail(err, NB_EARG, "model.layer", "", "layer %zu is not bound", layer);
+    return NULL;
+}
+
+nb_status nb_model_set_linear(nb_model *m, size_t layer, nb_mod mod, const float *w, nb_err *err)
+{
+    set_job j = { .m = m, .w = w };
+    const nb_mat *mat;
+
+    if (layer < m->cfg.n_layers && m->layers[layer].bound && mod == NB_MOD_KVB && m->layers[layer].latent.block)
+        return nb_latent_set(m, layer, w, err);
+    mat = mat_of(m, layer, mod, &j.row0, err);
+    if (!mat)
+        return NB_EARG;
+    nb_mod_size(&m->plan, layer, mod, &j.n, &j.k);
+    if (mat->kind == NB_MAT_Q8 && m->codes)
+        return nb_codes_set(m, mat, j.row0, j.n, NULL, w, err);
+    if (mat->kind != NB_MAT_DENSE || mat->dense.dtype != NB_DT_F32)
+        return nb_fail(err, NB_EARG, "model.layer", "", "the matrix is not held as f32");
+    j.dst = mat->dense;
+    nb_parallel_static(m->pool, (j.n + NB_STRIP - 1) / NB_STRIP, set_strips, &j);
+    return NB_OK;
+}
+
+nb_status nb_model_set_codes(nb_model *m, size_t layer, nb_mod mod, const nb_qlin *q, float *scratch, nb_err *err)
+{
+    size_t row0 = 0;
+    const nb_mat *mat = m->codes && mod != NB_MOD_KVB ? mat_of(m, layer, mod, &row0, err) : NULL;
+
+    if (mat && nb_codes_fit(mat, q))
+        return nb_codes_set(m, mat, row0, q->n, q, NULL, err);
+    nb_qlin_dequant(q, scratch);
+    return nb_model_set_linear(m, layer, mod, scratch, err);
 }
 
 nb_status nb_model_set_bias(nb_model *m, size_t layer, nb_mod mod, const float *b, nb_err *err)

@@ -38,8 +38,7 @@ static nb_status copy_embed(nb_model *m, const nb_tensor *t, nb_err *err)
     nb_parallel_static(m->pool, m->cfg.vocab, copy_rows, &j);
     rc = nb_first_error(j.errs, threads, err);
     nb_free(j.errs);
-    if (!m->lazy)
-        nb_store_drop(m->store, t);
+    nb_store_drop(m->store, t);
     return rc;
 }
 
@@ -150,9 +149,10 @@ nb_status nb_bind_top(nb_model *m, const nb_host *host, nb_err *err)
         return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing, and the quantized head cannot serve as it",
                        name);
     tied = !e || head->w == e || (m->cfg.tie_embeddings && head->w && same_bytes(e, head->w));
-    if ((rc = nb_pack_add(&lp, &m->top.ops[NB_TOP_HEAD], head, 1, err)) == NB_OK && (rc = bind_norm(m, err)) == NB_OK &&
-        (rc = bind_positions(m, err)) == NB_OK && (rc = find_projections(m, &lp, err)) == NB_OK &&
-        (rc = nb_bind_gemma(m, &lp, err)) == NB_OK && (rc = nb_bind_v4(m, err)) == NB_OK && !tied)
+    rc = m->codes && !tied ? NB_OK : nb_pack_add(&lp, &m->top.ops[NB_TOP_HEAD], head, 1, err); /* calibration has no use for it */
+    if (rc == NB_OK && (rc = bind_norm(m, err)) == NB_OK && (rc = bind_positions(m, err)) == NB_OK &&
+        (rc = find_projections(m, &lp, err)) == NB_OK && (rc = nb_bind_gemma(m, &lp, err)) == NB_OK && (rc = nb_bind_v4(m, err)) == NB_OK &&
+        !tied)
         rc = copy_embed(m, e, err);
     if (rc == NB_OK) {
         const bool f32 = m->f32;

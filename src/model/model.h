@@ -23,6 +23,7 @@ typedef struct nb_model_opts {
     nb_pool *pool;       /* first touch and packing; NULL: inline */
     bool lazy;           /* bind no decoder layer yet (quantize: block by block) */
     bool f32;            /* pack unquantized linears as f32 whatever is stored (calibration) */
+    size_t codes;        /* with lazy and f32: linears of layers as 8-bit codes in groups that divide this; 0: not */
     const nb_host *host;
 } nb_model_opts;
 
@@ -40,6 +41,8 @@ nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err);
 void nb_model_unbind_layer(nb_model *m, size_t layer);
 /* Replace one linear of a bound layer by f32 values w[n][k] (the fused matrix it belongs to must be f32: opts.f32). */
 nb_status nb_model_set_linear(nb_model *m, size_t layer, nb_mod mod, const float *w, nb_err *err);
+/* The same by the codes it was quantized to: exactly, but for a model of codes whose groups do not fit into q's. scratch [n][k]. */
+nb_status nb_model_set_codes(nb_model *m, size_t layer, nb_mod mod, const nb_qlin *q, float *scratch, nb_err *err);
 /* Its bias b[n]. */
 nb_status nb_model_set_bias(nb_model *m, size_t layer, nb_mod mod, const float *b, nb_err *err);
 /* Replace a norm vector of a bound layer. */

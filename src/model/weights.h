@@ -92,6 +92,7 @@ struct nb_model {
     nb_store *store;
     const nb_scan *scan;
     bool lazy, f32;
+    size_t codes; /* nb_model_opts.codes */
     nb_layer *layers;
     nb_layer top;     /* by NB_TOP */
     float *positions; /* [pos_offset + n_positions][d_model] or NULL */
@@ -111,6 +112,7 @@ typedef struct nb_pack_item {
     nb_fused *f; /* NULL while only checking */
     nb_source src[3];
     size_t n_parts;
+    bool plain; /* a LINEAR op of a layer, which may be held as codes */
 } nb_pack_item;
 typedef struct nb_pack_list {
     nb_pack_item *items;
@@ -165,6 +167,14 @@ nb_status nb_moe_gate(const nb_plan *p, const nb_store *s, size_t layer, nb_sour
 const nb_tensor *nb_moe_correction(const nb_plan *p, const nb_store *s, size_t layer);
 /* Decide what is fused and lay out the matrices (bases stay NULL). false: a shape that cannot be packed. */
 bool nb_fused_layout(nb_fused *f, const nb_source *src, size_t n_parts, bool f32);
+/* bind_codes.c: the same matrices, laid out before, as 8-bit codes in groups that divide g (nb_model_opts.codes). false: as it was. */
+bool nb_fused_codes(nb_fused *f, const nb_source *src, size_t n_parts, size_t g);
+/* Rows w[q->n][q->k] as 8-bit codes into q, initialised; q->g divides q->k. */
+void nb_codes_round(nb_qlin *q, const float *w);
+/* Can such a matrix hold these codes exactly? */
+bool nb_codes_fit(const nb_mat *mat, const nb_qlin *q);
+/* n rows from packed row row0 (a multiple of 64) of mat on: the codes q, or where it is NULL w[n][k], rounded. */
+nb_status nb_codes_set(const nb_model *m, const nb_mat *mat, size_t row0, size_t n, const nb_qlin *q, const float *w, nb_err *err);
 /* The type an unquantized tensor is packed in. */
 nb_dtype nb_source_dtype(const nb_tensor *w, bool f32);
 /* Codes of up to 4 bits are packed as 4, wider ones as 8. */

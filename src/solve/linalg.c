@@ -167,7 +167,7 @@ void nb_gram_clear(nb_gram *g)
     memset(g, 0, sizeof *g);
 }
 
-enum { STRIPE = 64 }; /* rows of the Gram matrix per task */
+enum { STRIPE = 192 }; /* rows of the Gram matrix per task */
 
 struct add_ctx {
     nb_gram *g;

@@ -243,6 +243,31 @@ done:
     return rc;
 }
 
+nb_status nb_gptq_moments_back(const nb_gptq_factor *f, double *h, const double *diag, nb_pool *pool, nb_err *err)
+{
+    const size_t k = f->k;
+    struct ladder l = { .h = h, .k = k };
+    uint32_t *at = nb_alloc_array(k, sizeof *at);
+    nb_status rc;
+
+    if (!at)
+        return nb_enomem(err, "the order of inputs");
+    for (size_t i = 0; i < k; i++) /* where input order[k - 1 - i] stands */
+        at[f->order[k - 1 - i]] = (uint32_t)i;
+    nb_parallel_for(pool, k, 16, restore_rows, &l);
+    rc = permute(pool, h, at, k, err);
+    nb_free(at);
+    for (size_t i = 0; rc == NB_OK && i < k; i++) {
+        double *row = h + i * k;
+        row[i] = diag[i];
+        for (size_t j = 0; j < k; j++) { /* byte by byte: float32 over float64, never ahead of what is still to be read */
+            const float v = (float)row[j];
+            memcpy((char *)h + (i * k + j) * sizeof v, &v, sizeof v);
+        }
+    }
+    return rc;
+}
+
 void nb_gptq_factor_clear(nb_gptq_factor *f)
 {
     nb_free(f->order);

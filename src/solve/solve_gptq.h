@@ -50,6 +50,9 @@ typedef struct nb_gptq_factor {
 
 /* h[k][k]: full symmetric second moments; overwritten. NB_ENOMEM is the only failure. Caller clears f. */
 nb_status nb_gptq_factor_make(nb_gptq_factor *f, const nb_gptq_opts *o, double *h, size_t k, nb_pool *pool, nb_err *err);
+/* What that left in h as the moments again, as float32 in the first half of the same memory; diag[k]: their diagonal, which is not in h
+ * any more. f has not failed. */
+nb_status nb_gptq_moments_back(const nb_gptq_factor *f, double *h, const double *diag, nb_pool *pool, nb_err *err);
 void nb_gptq_factor_clear(nb_gptq_factor *f); /* a zeroed one is fine */
 
 typedef struct nb_gptq_result {

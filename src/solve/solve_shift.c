@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "solve/linalg.h"
 
-enum { STRIPE = 64, ROWS = 64, BLOCK = 128 };
+enum { STRIPE = 192, ROWS = 64, BLOCK = 128 };
 
 nb_status nb_cross_init(nb_cross *c, size_t n, size_t k, nb_err *err)
 {
@@ -89,7 +89,10 @@ static void shift_rows(void *user, size_t begin, size_t end, int thread)
         const float *w = c->w + r0 * k;
         float *out = c->out + r0 * k;
 
-        nb_gemm_nn(rows, k, k, w, k, c->d->sum, k, y, k);
+        if (c->d)
+            nb_gemm_nn(rows, k, k, w, k, c->d->sum, k, y, k);
+        else
+            memset(y, 0, rows * k * sizeof *y);
         for (size_t r = 0; r < rows; r++)
             for (size_t i = 0; i < k; i++)
                 t[r * k + i] = c->share * (y[r * k + order[i]] + (c->r ? c->r->sum[(r0 + r) * k + order[i]] : 0.0f));
@@ -110,9 +113,8 @@ static void shift_rows(void *user, size_t begin, size_t end, int thread)
 nb_status nb_shift(nb_pool *pool, const nb_gptq_factor *f, double share, const nb_cross *d, const nb_cross *r, const float *w, size_t n,
                    float *out, nb_err *err)
 {
-    struct shift_ctx c = {
-        .f = f, .d = d, .r = r, .share = d->tokens ? (float)(share / (double)d->tokens) : 0, .w = w, .n = n, .out = out
-    };
+    const size_t tokens = d ? d->tokens : r->tokens;
+    struct shift_ctx c = { .f = f, .d = d, .r = r, .share = tokens ? (float)(share / (double)tokens) : 0, .w = w, .n = n, .out = out };
 
     c.scratch = nb_alloc_array((size_t)nb_pool_threads(pool) * 2 * ROWS, f->k * sizeof *c.scratch);
     if (!c.scratch)
