@@ -311,6 +311,19 @@ static double power_error(const float *w, size_t n, grid g, float maxq, float po
     return e;
 }
 
+/* What the largest and the smallest weight alone are off when a grid ends so far before them; less than they are. It only grows from
+ * one narrower grid to the next. */
+static double beyond(float high, float low, float power)
+{
+    double e = 0;
+
+    if (high > 0.0f)
+        e += 0.99 * (double)(power == 2.0f ? high * high : powf(high, power));
+    if (low > 0.0f)
+        e += 0.99 * (double)(power == 2.0f ? low * low : powf(low, power));
+    return e;
+}
+
 /* Shrink the grid step by step while that lowers Σ |error|^mse; the first minimum wins. */
 static grid shrink(const struct solve_ctx *c, const float *w, size_t n, float lo, float hi, grid g)
 {
@@ -322,6 +335,9 @@ static grid shrink(const struct solve_ctx *c, const float *w, size_t n, float lo
 
     for (int i = 0; i < SHRINKS; i++) {
         const float p = (float)(1.0 - i / 100.0), s = (p * hi - p * lo) / maxq, z = c->o->sym ? g.z : nb_rne(-(p * lo) / s);
+
+        if (beyond(hi - p * hi - 2 * s, c->o->sym ? 0.0f : p * lo - lo - 2 * s, power) > least)
+            break;
         for (int dz = -around; dz <= around; dz++) {
             const grid t = { nb_stored_f32(s, c->q->scale_dtype), nb_clampf(z + (float)dz, 0.0f, maxq) };
             const double e = power == 2.0f ? nb_grid_error(&bits, w, n, t.s, t.z) : power_error(w, n, t, maxq, power, least);

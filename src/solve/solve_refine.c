@@ -38,13 +38,24 @@ static size_t sweep(const struct refine_ctx *c, size_t row, float *r)
     const size_t k = q->k;
     const float maxq = (float)((1u << q->bits) - 1u);
     uint8_t *codes = q->codes + row * k;
-    size_t moved = 0;
+    size_t moved = 0, at = row * q->n_groups, next = q->g;
 
     for (size_t i = 0; i < k; i++) {
-        const size_t at = slot_of(q, row, i);
-        const float s = q->scales[at], diag = c->h[i * k + i], was = (float)codes[i], z = (float)q->zeros[at];
-        const float code = nb_clampf(nb_rne(was - z + r[i] / diag / s) + z, 0.0f, maxq);
+        float s, z, was, code;
+        const float diag = c->h[i * k + i];
 
+        if (i == next) {
+            next += q->g;
+            at++;
+        }
+        if (q->g_idx)
+            at = slot_of(q, row, i);
+        s = q->scales[at];
+        if (fabsf(r[i]) < 0.499f * diag * s) /* less than half a step */
+            continue;
+        z = (float)q->zeros[at];
+        was = (float)codes[i];
+        code = nb_clampf(nb_rne(was - z + r[i] / diag / s) + z, 0.0f, maxq);
         if (code == was || code != code || !(diag > 0.0f))
             continue;
         codes[i] = (uint8_t)code;
