@@ -44,79 +44,21 @@ static void block(uint32_t h[8], const uint8_t *p)
         const uint32_t s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ w[t - 2] >> 10;
         w[t] = w[t - 16] + s0 + w[t - 7] + s1;
     }
-    memcpy(v, h, sizeof v);
-    for (int t = 0; t < 64; t++) {
-        const uint32_t big1 = rotr(v[4], 6) ^ rotr(v[4], 11) ^ rotr(v[4], 25), ch = (v[4] & v[5]) ^ (~v[4] & v[6]);
-        const uint32_t big0 = rotr(v[0], 2) ^ rotr(v[0], 13) ^ rotr(v[0], 22);
-        const uint32_t maj = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]), t1 = v[7] + big1 + ch + round_k[t] + w[t];
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += t1;
-        v[0] = t1 + big0 + maj;
-    }
+    for (int i = 0; i < 8; i++)
+        v[i] = h[i];
+    for (int t = 0; t < 64; t += 8) /* the eight values change places with every round: after eight each is back where it was */
+        for (int i = 0; i < 8; i++) {
+            uint32_t *a = &v[(8 - i) & 7], *b = &v[(9 - i) & 7], *c = &v[(10 - i) & 7], *d = &v[(11 - i) & 7];
+            const uint32_t e = v[(12 - i) & 7], f = v[(13 - i) & 7], g = v[(14 - i) & 7];
+            uint32_t *last = &v[(15 - i) & 7];
+            const uint32_t big1 = rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25), ch = (e & f) ^ (~e & g);
+            const uint32_t big0 = rotr(*a, 2) ^ rotr(*a, 13) ^ rotr(*a, 22);
+            const uint32_t maj = (*a & *b) ^ (*a & *c) ^ (*b & *c), t1 = *last + big1 + ch + round_k[t + i] + w[t + i];
+            *d += t1;
+            *last = t1 + big0 + maj;
+        }
     for (int i = 0; i < 8; i++)
         h[i] += v[i];
-}
-
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <cpuid.h>
-#include <immintrin.h>
-
-#define NB_SHA __attribute__((target("sha,sse4.1,ssse3")))
-
-/* The same with the instructions for it: 64 rounds, four at a time. The state is held as ABEF and CDGH. */
-NB_SHA static void blocks_x86(uint32_t h[8], const uint8_t *p, size_t n)
-{
-    const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
-    __m128i t = _mm_shuffle_epi32(_mm_loadu_si128((const void *)h), 0xb1),
-            b = _mm_shuffle_epi32(_mm_loadu_si128((const void *)(h + 4)), 0x1b);
-    __m128i a = _mm_alignr_epi8(t, b, 8), m[4];
-
-    b = _mm_blend_epi16(b, t, 0xf0);
-    for (; n > 0; n--, p += 64) {
-        const __m128i a0 = a, b0 = b;
-        for (int i = 0; i < 4; i++)
-            m[i] = _mm_shuffle_epi8(_mm_loadu_si128((const void *)(p + 16 * i)), swap);
-        for (int i = 0; i < 16; i++) {
-            if (i >= 4) {
-                t = _mm_add_epi32(_mm_sha256msg1_epu32(m[i & 3], m[(i + 1) & 3]), _mm_alignr_epi8(m[(i + 3) & 3], m[(i + 2) & 3], 4));
-                m[i & 3] = _mm_sha256msg2_epu32(t, m[(i + 3) & 3]);
-            }
-            t = _mm_add_epi32(m[i & 3], _mm_loadu_si128((const void *)(round_k + 4 * i)));
-            b = _mm_sha256rnds2_epu32(b, a, t);
-            a = _mm_sha256rnds2_epu32(a, b, _mm_shuffle_epi32(t, 0x0e));
-        }
-        a = _mm_add_epi32(a, a0);
-        b = _mm_add_epi32(b, b0);
-    }
-    t = _mm_shuffle_epi32(a, 0x1b);
-    b = _mm_shuffle_epi32(b, 0xb1);
-    _mm_storeu_si128((void *)h, _mm_blend_epi16(t, b, 0xf0));
-    _mm_storeu_si128((void *)(h + 4), _mm_alignr_epi8(b, t, 8));
-}
-
-static bool has_sha(void)
-{
-    static int known; /* written by several threads, always the same */
-    unsigned a, b, c, d;
-
-    if (__atomic_load_n(&known, __ATOMIC_RELAXED) == 0) {
-        const bool yes = __get_cpuid_count(7, 0, &a, &b, &c, &d) && b >> 29 & 1u && __get_cpuid(1, &a, &b, &c, &d) && c >> 19 & 1u;
-        __atomic_store_n(&known, yes ? 1 : -1, __ATOMIC_RELAXED);
-    }
-    return __atomic_load_n(&known, __ATOMIC_RELAXED) > 0;
-}
-#endif
-
-static void blocks(uint32_t h[8], const uint8_t *p, size_t n)
-{
-#if defined(__x86_64__) && defined(__GNUC__)
-    if (has_sha()) {
-        blocks_x86(h, p, n);
-        return;
-    }
-#endif
-    for (; n > 0; n--, p += 64)
-        block(h, p);
 }
 
 void nb_sha256_init(nb_sha256 *s)
@@ -143,11 +85,12 @@ void nb_sha256_add(nb_sha256 *s, const void *data, size_t n)
         have += take;
         if (have < 64)
             return;
-        blocks(s->h, s->part, 1);
+        block(s->h, s->part);
     }
-    blocks(s->h, p, n / 64);
-    if (n % 64)
-        memcpy(s->part, p + n / 64 * 64, n % 64);
+    for (; n >= 64; n -= 64, p += 64)
+        block(s->h, p);
+    if (n)
+        memcpy(s->part, p, n);
 }
 
 void nb_sha256_add_le32(nb_sha256 *s, uint32_t v)
