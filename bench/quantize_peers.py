@@ -210,6 +210,8 @@ def main():
         text += f"\nThe same checkpoints evaluated by transformers: KL differs by {100 * far:.2f} % at most ({len(checked)} of them).\n"
     print(text)
     if a.output:
+        if os.path.exists(a.output):  # what was measured otherwise stays
+            text += "".join(re.findall(r"\n## Speed and memory\n.*", open(a.output).read(), re.S))
         open(a.output, "w").write(text)
 
 
