@@ -47,12 +47,14 @@ static int remove_scratch(void **state)
 
 /* ---- calibration ids, logits ---- */
 
-enum { ROWS = 8, LEN = 24, IDS = 90 };
+/* Methods are told apart on rows that none of them has seen, and on many: where a router chooses, the KL of a token is mostly whether
+ * it chose the same experts, and its mean over 192 tokens is uncertain by a tenth (mixtral: 0.29 +- 0.03), over 1536 by a thirtieth. */
+enum { ROWS = 8, LEN = 24, IDS = 90, JUDGED = 64 };
 
-static void make_ids(int32_t ids[ROWS * LEN])
+static void make_ids(uint64_t stream, int32_t *ids, size_t rows)
 {
-    for (size_t i = 0; i < ROWS * LEN; i++)
-        ids[i] = (int32_t)(nb_rng_uniform(3, 0, i) * IDS);
+    for (size_t i = 0; i < rows * LEN; i++)
+        ids[i] = (int32_t)(nb_rng_uniform(3, stream, i) * IDS);
 }
 
 static const char *write_ids(void)
@@ -63,7 +65,7 @@ static const char *write_ids(void)
     nb_err err = { 0 };
     nb_sink *s;
 
-    make_ids(ids);
+    make_ids(0, ids, ROWS);
     assert_int_equal(nb_st_sink_file(&s, path, true, &err), NB_OK);
     assert_int_equal(nb_sink_declare(s, "input_ids", NB_DT_I32, 2, shape, &err), NB_OK);
     assert_int_equal(nb_sink_begin(s, &err), NB_OK);
@@ -73,13 +75,13 @@ static const char *write_ids(void)
     return path;
 }
 
-/* Logits of all rows, the caller's. */
+/* Logits of all judged rows, the caller's. */
 static float *logits_of(const char *dir, size_t *vocab)
 {
     const nb_model_opts mo = { 0 };
-    nb_exec_opts eo = { .max_m = ROWS * LEN, .kv_dtype = NB_DT_F32, .exact_fp32 = true };
-    uint8_t want[ROWS * LEN];
-    int32_t ids[ROWS * LEN];
+    nb_exec_opts eo = { .max_m = JUDGED * LEN, .kv_dtype = NB_DT_F32, .exact_fp32 = true };
+    uint8_t want[JUDGED * LEN];
+    int32_t ids[JUDGED * LEN];
     nb_loaded l = { 0 };
     nb_err err = { 0 };
     nb_batch batch;
@@ -89,14 +91,14 @@ static float *logits_of(const char *dir, size_t *vocab)
 
     if (nb_load_store(&l, dir, NULL, &err) != NB_OK || nb_load_model(&l, &mo, &err) != NB_OK)
         fail_msg("%s: %s", dir, err.what);
-    make_ids(ids);
+    make_ids(1, ids, JUDGED);
     memset(want, 1, sizeof want);
-    assert_int_equal(nb_rows_init(&rows, LEN, ROWS, &err), NB_OK);
+    assert_int_equal(nb_rows_init(&rows, LEN, JUDGED, &err), NB_OK);
     eo.n_pages = rows.n_pages;
     assert_int_equal(nb_exec_cpu_open(l.model, &eo, &x, &err), NB_OK);
     *vocab = nb_model_config(l.model)->vocab;
-    out = nb_alloc_array(ROWS * LEN, *vocab * sizeof *out);
-    batch = nb_rows_batch(&rows, ids, ROWS);
+    out = nb_alloc_array(JUDGED * LEN, *vocab * sizeof *out);
+    batch = nb_rows_batch(&rows, ids, JUDGED);
     batch.want = want;
     assert_int_equal(nb_exec_run(x, &batch, out, &err), NB_OK);
     nb_exec_close(x);
@@ -121,12 +123,12 @@ static double divergence(const float *a, const float *b, size_t vocab)
 {
     double kl = 0;
 
-    for (size_t t = 0; t < ROWS * LEN; t++, a += vocab, b += vocab) {
+    for (size_t t = 0; t < JUDGED * LEN; t++, a += vocab, b += vocab) {
         const double za = log_sum(a, vocab), zb = log_sum(b, vocab);
         for (size_t i = 0; i < vocab; i++)
             kl += exp((double)a[i] - za) * (((double)a[i] - za) - ((double)b[i] - zb));
     }
-    return kl / (ROWS * LEN);
+    return kl / (JUDGED * LEN);
 }
 
 /* ---- every kind of architecture ---- */
@@ -200,7 +202,9 @@ static nb_quantize_opts options(nb_quant_method method, const char *calib)
                                .calib = calib,
                                .clip = NB_QUANTIZE_CLIPS,
                                .order = NB_GPTQ_GAR,
-                               .mse = NB_QUANTIZE_MSE };
+                               .mse = NB_QUANTIZE_MSE,
+                               .gptaq = NB_QUANTIZE_GPTAQ,
+                               .refine = NB_QUANTIZE_REFINE };
 }
 
 static void every_kind(void **state)
@@ -234,11 +238,11 @@ static void every_kind(void **state)
                 fail_msg("%s: %zu linears, %zu of experts, %zu notes", rows[i].model, t.rows, t.experts, t.notes);
         }
         nb_free(ref);
-        for (int m = 0; m < NB_QUANT_METHODS; m++) /* weights of noise: nothing stands out that scales could save */
-            if (!(kl[m] < 1.3 * kl[NB_QUANT_RTN] && kl[m] < 1))
+        print_message("%s: KL of rtn %.5f, awq %.5f, gptq %.5f, awq+gptq %.5f\n", rows[i].model, kl[NB_QUANT_RTN], kl[NB_QUANT_AWQ],
+                      kl[NB_QUANT_GPTQ], kl[NB_QUANT_AWQ_GPTQ]);
+        for (int m = 0; m < NB_QUANT_METHODS; m++)
+            if (m != NB_QUANT_RTN && !(kl[m] < kl[NB_QUANT_RTN]))
                 fail_msg("%s: KL of rtn %.5f, of method %d %.5f", rows[i].model, kl[NB_QUANT_RTN], m, kl[m]);
-        if (!(kl[NB_QUANT_GPTQ] < kl[NB_QUANT_RTN]))
-            fail_msg("%s: KL of rtn %.5f, gptq %.5f", rows[i].model, kl[NB_QUANT_RTN], kl[NB_QUANT_GPTQ]);
     }
 }
 
