@@ -226,7 +226,8 @@ nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_op
         return rc;
     *out = nb_block_bytes(p, &z.need, rows, len, o->replay_original);
     out->spill += 4 * (uint64_t)rows * len * z.span;
-    out->bytes += 8 * (uint64_t)rows * len + 4 * (uint64_t)z.need.chunk * z.out + 8 * (uint64_t)NB_AWQ_TEST_ROWS * len * p->cfg->d_model;
+    out->bytes += 8 * (uint64_t)rows * len + 4 * (uint64_t)z.need.chunk * z.out +
+                  8 * (uint64_t)NB_AWQ_TEST_ROWS * len * (p->cfg->d_model + nb_plan_carry(p));
     out->bytes += 4 * (uint64_t)z.gram * z.gram;
     for (size_t i = 0; i < o->mods->n; i++) {
         const nb_qmod *m = &o->mods->mods[i];
@@ -243,7 +244,7 @@ nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_op
 
 static nb_status take_buffers(nb_awq_block *b, const sizes *z, nb_err *err)
 {
-    const size_t test = NB_AWQ_TEST_ROWS * b->base.calib->len * b->base.d;
+    const size_t test = NB_AWQ_TEST_ROWS * b->base.calib->len * b->base.width;
     nb_status rc = nb_spill_open(&b->ref_mem, b->base.calib->spill, b->base.tokens, z->span, "outputs of a block", err);
 
     if (rc != NB_OK)
@@ -377,6 +378,7 @@ nb_status nb_awq_block_capture(nb_awq_block *b, size_t layer, nb_err *err)
         b->groups[i].g = &b->layout.g[i];
         rc = open_group(b, &b->groups[i], err);
     }
+    nb_capture_reset(&b->base.cap, b->base.plan, layer); /* the sizes of this layer's inputs */
     for (size_t i = 0; i < b->base.cap.n_in && rc == NB_OK; i++) { /* the solver of a layer before this one took them */
         nb_input *in = &b->base.cap.in[i];
         if (b->base.plan->ops[in->op].kind == NB_OP_LINEAR && !in->gram.sum)

@@ -78,7 +78,8 @@ nb_block *nb_awq_block_base(nb_awq_block *b);
 /* Bind `layer`, run it on all rows, keep statistics. */
 nb_status nb_awq_block_capture(nb_awq_block *b, size_t layer, nb_err *err);
 nb_status nb_awq_block_search(nb_awq_block *b, nb_err *err);
-/* Fold all groups that are on; drop those whose fold changes the block's output by more than 1e-3 of its largest value. */
+/* Fold all groups that are on; drop those whose fold changes the block's output by more than 1e-3 of its largest value; what goes
+ * to the next layers beside the residual counts as output. */
 nb_status nb_awq_block_fold(nb_awq_block *b, nb_err *err);
 /* After that: values of one thing that is written anew, n of them (n * k of a linear), owned by b until the next call. */
 nb_status nb_awq_block_written(nb_awq_block *b, const nb_qwrite *w, const float **v, nb_err *err);

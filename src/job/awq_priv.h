@@ -22,7 +22,7 @@ struct nb_awq_block {
     float *moments;    /* [k][k] of one input, mean over tokens; its scales divided out once they are folded */
     size_t moments_op; /* whose, after the fold; SIZE_MAX: nobody's */
     double *part;      /* [tokens]                                             */
-    float *test[2];    /* [NB_AWQ_TEST_ROWS * len][d]                          */
+    float *test[2];    /* [NB_AWQ_TEST_ROWS * len][width]                      */
 };
 
 /* Where a linear stands in as_input and as_pred. */

@@ -59,6 +59,7 @@ static nb_status run_span(search *q, const nb_span *span, float *ref, double *lo
 
         if (nb_cancelled(b->base.host))
             return nb_block_stopped(err);
+        nb_exec_beside(b->base.exec, b->base.h + at * b->base.width);
         rc = nb_exec_span(b->base.exec, &batch, b->base.layer, span->op, span->end, q->in->full + at * q->g->g->k, out, err);
         if (rc != NB_OK)
             return rc;

@@ -41,12 +41,12 @@ void nb_block_sizes(const nb_plan *p, size_t rows, size_t len, nb_block_need *ne
 
 nb_block_cost nb_block_bytes(const nb_plan *p, const nb_block_need *need, size_t rows, size_t len, bool replay_original)
 {
-    const uint64_t tokens = (uint64_t)rows * len, d = p->cfg->d_model;
+    const uint64_t tokens = (uint64_t)rows * len, width = p->cfg->d_model + nb_plan_carry(p);
     nb_block_cost c = { 0 };
 
     c.bytes = nb_capture_bytes(p, rows * len, need->chunk, need->full, need->gram, &c.spill);
-    c.bytes += 4 * (need->chunk * d + need->w + need->linear) - c.spill;
-    c.spill += 4 * tokens * d * (replay_original ? 2 : 1);
+    c.bytes += 4 * (need->chunk * width + need->w + need->linear) - c.spill;
+    c.spill += 4 * tokens * width * (replay_original ? 2 : 1);
     if (need->expert_k)
         c.bytes += 4 * tokens + 8 * (uint64_t)need->expert_k * (NB_BLOCK_EXEC_ROWS + NB_BLOCK_SAMPLE + 2);
     for (int i = 0; i < NB_SLOT_COUNT; i++) /* rows inside the executor, keys and values of a chunk */
@@ -85,7 +85,7 @@ static nb_status embed_chunk(void *user, const nb_batch *batch, size_t at, nb_er
 {
     nb_block *b = user;
 
-    return nb_exec_embed(b->exec, batch, b->h + at * b->d, err);
+    return nb_exec_embed(b->exec, batch, b->h + at * b->width, err);
 }
 
 /* What the inputs of one expert at a time need. */
@@ -109,16 +109,14 @@ static nb_status open_experts(nb_block *b, const nb_block_need *need, nb_err *er
 nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need *need, nb_err *err)
 {
     static const char activations[] = "calibration activations; fewer rows need less (--calib-rows)";
-    nb_exec_opts eo = { .pool = in->pool, .kv_layers = 1, .kv_dtype = NB_DT_F32 };
+    nb_exec_opts eo = { .pool = in->pool, .kv_layers = 1, .kv_dtype = NB_DT_F32, .carry = true };
     nb_status rc = NB_OK;
 
     memset(b, 0, sizeof *b);
-    if (!nb_plan_alone(nb_model_plan(in->model)))
-        return nb_fail(
-            err, NB_EUNSUPPORTED, "quantize.layers", "",
-            "layers of %s read keys of earlier layers or run together, which calibration block by block does not handle; --method rtn "
-            "does",
-            nb_model_config(in->model)->model_type);
+    if (nb_model_config(in->model)->v4.on)
+        return nb_fail(err, NB_EUNSUPPORTED, "quantize.layers", "",
+                       "layers of %s run all together only, which calibration layer by layer does not do; --method rtn works",
+                       nb_model_config(in->model)->model_type);
     b->model = in->model;
     b->plan = nb_model_plan(in->model);
     b->store = in->store;
@@ -127,16 +125,17 @@ nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need 
     b->host = in->host;
     b->all_experts = in->all_experts;
     b->d = b->plan->cfg->d_model;
+    b->width = b->d + nb_plan_carry(b->plan);
     b->tokens = in->calib->rows * in->calib->len;
-    b->run = nb_alloc_array(need->chunk, b->d * sizeof *b->run);
+    b->run = nb_alloc_array(need->chunk, b->width * sizeof *b->run);
     b->w = nb_alloc_array(need->w, sizeof *b->w);
     b->tmp = nb_alloc_array(need->linear, sizeof *b->tmp);
     if (!b->run || !b->w || !b->tmp)
         rc = nb_enomem(err, activations);
     if (rc == NB_OK)
-        rc = nb_spill_open(&b->h_mem, in->calib->spill, b->tokens, b->d, activations, err);
+        rc = nb_spill_open(&b->h_mem, in->calib->spill, b->tokens, b->width, activations, err);
     if (rc == NB_OK && in->replay_original)
-        rc = nb_spill_open(&b->h_next_mem, in->calib->spill, b->tokens, b->d, activations, err);
+        rc = nb_spill_open(&b->h_next_mem, in->calib->spill, b->tokens, b->width, activations, err);
     b->h = b->h_mem.p;
     b->h_next = b->h_next_mem.p;
     if (rc == NB_OK)
@@ -192,12 +191,12 @@ static nb_status capture_chunk(void *user, const nb_batch *batch, size_t at, nb_
     nb_block *b = user;
     nb_status rc;
 
-    memcpy(b->run, b->h + at * b->d, batch->m * b->d * sizeof *b->run);
+    memcpy(b->run, b->h + at * b->width, batch->m * b->width * sizeof *b->run);
     nb_exec_set_tap(b->exec, nb_capture_tap, &b->cap);
     rc = nb_exec_layers(b->exec, batch, b->run, b->layer, b->layer + 1, err);
     nb_exec_set_tap(b->exec, NULL, NULL);
     if (rc == NB_OK && b->h_next && !b->captured)
-        memcpy(b->h_next + at * b->d, b->run, batch->m * b->d * sizeof *b->run);
+        memcpy(b->h_next + at * b->width, b->run, batch->m * b->width * sizeof *b->run);
     return rc == NB_OK ? nb_capture_add(&b->cap, b->pool, batch->m, err) : rc;
 }
 
@@ -215,7 +214,7 @@ static nb_status span_chunk(void *user, const nb_batch *batch, size_t at, nb_err
 {
     nb_block *b = user;
     nb_input *in = nb_capture_at(&b->cap, b->cap.only);
-    nb_status rc = nb_exec_span(b->exec, batch, b->layer, 0, in->op, b->h + at * b->d, in->chunk, err);
+    nb_status rc = nb_exec_span(b->exec, batch, b->layer, 0, in->op, b->h + at * b->width, in->chunk, err);
 
     in->in_chunk = batch->m;
     return rc == NB_OK ? nb_capture_add(&b->cap, b->pool, batch->m, err) : rc;
@@ -225,13 +224,18 @@ nb_status nb_block_capture_op(nb_block *b, size_t op, nb_err *err)
 {
     const nb_plan *p = b->plan;
     const nb_slot slot = p->ops[op].in;
+    nb_status rc;
 
     b->cap.only = op;
-    if (op == 0 || p->ops[op].kind != NB_OP_LINEAR || p->ops[0].in != NB_SLOT_X || p->ops[op - 1].out != slot ||
-        p->slot_len[slot] != nb_capture_of(&b->cap, op)->k || (b->h_next && !b->captured))
-        return nb_block_capture(b, err);
-    nb_capture_reset(&b->cap, b->plan, b->layer);
-    return nb_block_each(b, b->calib->rows, span_chunk, b, err);
+    if (b->width > b->d || op == 0 || p->ops[op].kind != NB_OP_LINEAR || p->ops[0].in != NB_SLOT_X || p->ops[op - 1].out != slot ||
+        p->slot_len[slot] != nb_capture_of(&b->cap, op)->k || (b->h_next && !b->captured)) {
+        rc = nb_block_capture(b, err);
+    } else {
+        nb_capture_reset(&b->cap, b->plan, b->layer);
+        rc = nb_block_each(b, b->calib->rows, span_chunk, b, err);
+    }
+    b->cap.only = SIZE_MAX; /* the next capture is one of all ops */
+    return rc;
 }
 
 /* ---- experts ---- */
@@ -341,7 +345,7 @@ static nb_status replay_chunk(void *user, const nb_batch *batch, size_t at, nb_e
 {
     nb_block *b = user;
 
-    return nb_exec_layers(b->exec, batch, b->h + at * b->d, b->layer, b->layer + 1, err);
+    return nb_exec_layers(b->exec, batch, b->h + at * b->width, b->layer, b->layer + 1, err);
 }
 
 nb_status nb_block_replay(nb_block *b, nb_err *err)

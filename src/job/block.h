@@ -49,14 +49,15 @@ typedef struct nb_block {
     nb_rows rows;
     nb_capture cap;
     size_t layer, d, tokens;
+    size_t width;  /* d, and what goes from layer to layer beside the residual */
     bool captured; /* since bind */
     bool all_experts;
     nb_input expert[2]; /* of the expert asked for last: what gate and up read, what down reads */
     uint32_t *taken;    /* [tokens] its tokens */
     float *act;         /* [NB_BLOCK_EXEC_ROWS][2 * expert_k] */
-    float *h, *h_next;  /* [tokens][d]; h_next only with replay_original */
+    float *h, *h_next;  /* [tokens][width]; h_next only with replay_original */
     nb_spill h_mem, h_next_mem;
-    float *run;     /* [chunk][d] outputs of a chunk                 */
+    float *run;     /* [chunk][width] outputs of a chunk             */
     float *w, *tmp; /* weights: need->w floats; one linear           */
 } nb_block;
 

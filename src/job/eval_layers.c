@@ -11,26 +11,28 @@ enum { TOKENS = 2048 };
 
 typedef struct layers {
     nb_exec *own, *ref;
-    size_t d, n_pages, cap; /* cap: tokens of a window */
+    size_t d, width, n_pages, cap; /* width: d, and what goes beside the residual; cap: tokens of a window */
     uint32_t *pages, *pos, *seq;
-    float *xr, *xa, *xq, *before;         /* [cap][d]: reference, this layer alone, the model on its own, the input of the layer */
+    float *xr, *xa, *xq, *before;         /* [cap][width]: reference, this layer alone, the model on its own, the input of the layer */
     double *alone, *added, *drift, *size; /* [n] sums of squares */
 } layers;
 
-static double square_of(const float *a, const float *b, size_t n)
+/* Of residuals and their differences. */
+static double square_of(const layers *x, const float *a, const float *b, size_t m)
 {
     double sum = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        const double d = (double)a[i] - (b ? (double)b[i] : 0);
-        sum += d * d;
-    }
+    for (size_t r = 0; r < m; r++)
+        for (size_t i = r * x->width; i < r * x->width + x->d; i++) {
+            const double d = (double)a[i] - (b ? (double)b[i] : 0);
+            sum += d * d;
+        }
     return sum;
 }
 
 static nb_status one_layer(layers *x, const nb_batch *b, size_t l, nb_err *err)
 {
-    const size_t n = b->m * x->d;
+    const size_t n = b->m * x->width;
     nb_status rc;
 
     memcpy(x->before, x->xr, n * sizeof *x->before);
@@ -42,10 +44,10 @@ static nb_status one_layer(layers *x, const nb_batch *b, size_t l, nb_err *err)
         rc = nb_exec_layers(x->own, b, x->xq, l, l + 1, err);
     if (rc != NB_OK)
         return rc;
-    x->alone[l] += square_of(x->xa, x->xr, n);
-    x->added[l] += square_of(x->xr, x->before, n);
-    x->drift[l] += square_of(x->xq, x->xr, n);
-    x->size[l] += square_of(x->xr, NULL, n);
+    x->alone[l] += square_of(x, x->xa, x->xr, b->m);
+    x->added[l] += square_of(x, x->xr, x->before, b->m);
+    x->drift[l] += square_of(x, x->xq, x->xr, b->m);
+    x->size[l] += square_of(x, x->xr, NULL, b->m);
     return NB_OK;
 }
 
@@ -69,7 +71,8 @@ static nb_status prepare(layers *x, nb_model *m, nb_model *ref, const nb_eval_op
                               .n_pages = x->n_pages,
                               .kv_dtype = NB_DT_F32,
                               .exact_fp32 = o->exact_fp32,
-                              .a8 = o->a8 };
+                              .a8 = o->a8,
+                              .carry = true };
     float **const rows[] = { &x->xr, &x->xa, &x->xq, &x->before };
     double **const sums[] = { &x->alone, &x->added, &x->drift, &x->size };
     bool ok = true;
@@ -78,7 +81,7 @@ static nb_status prepare(layers *x, nb_model *m, nb_model *ref, const nb_eval_op
     x->pos = nb_alloc_array(x->cap, sizeof *x->pos);
     x->seq = nb_calloc(x->cap, sizeof *x->seq);
     for (size_t i = 0; i < NB_LEN(rows); i++)
-        ok = (*rows[i] = nb_alloc_array(x->cap, x->d * sizeof **rows[i])) && ok;
+        ok = (*rows[i] = nb_alloc_array(x->cap, x->width * sizeof **rows[i])) && ok;
     for (size_t i = 0; i < NB_LEN(sums); i++)
         ok = (*sums[i] = nb_calloc(n, sizeof **sums[i])) && ok;
     if (!ok || !x->pages || !x->pos || !x->seq)
@@ -116,12 +119,15 @@ static double relative(double num, double den)
 nb_status nb_eval_layers(nb_model *m, nb_model *ref, const nb_eval_opts *o, size_t tokens, nb_layer_errors *out, nb_err *err)
 {
     const nb_config *c = nb_model_config(m), *r = nb_model_config(ref);
-    layers x = { .d = c->d_model, .cap = o->set->max_len, .n_pages = (o->set->max_len + NB_PAGE - 1) / NB_PAGE };
+    layers x = { .d = c->d_model,
+                 .width = c->d_model + nb_plan_carry(nb_model_plan(m)),
+                 .cap = o->set->max_len,
+                 .n_pages = (o->set->max_len + NB_PAGE - 1) / NB_PAGE };
     nb_progress at = { .what = "layers", .unit = "tokens", .total = tokens ? tokens : TOKENS };
     nb_status rc;
 
     memset(out, 0, sizeof *out);
-    if (c->n_layers != r->n_layers || c->d_model != r->d_model)
+    if (c->n_layers != r->n_layers || c->d_model != r->d_model || nb_plan_carry(nb_model_plan(ref)) + x.d != x.width)
         return nb_fail(err, NB_EARG, "eval.layers", "", "%zu layers of %zu, the reference has %zu of %zu; layers cannot be compared",
                        c->n_layers, c->d_model, r->n_layers, r->d_model);
     out->n = c->n_layers;

@@ -159,7 +159,7 @@ void nb_qplan_make(nb_qjob *j, nb_quantize_plan *p)
     p->cap_bytes = cap ? cap : UINT64_MAX;
     p->disk_bytes = p->out_bytes;
     if (j->method->block) /* activations that enter the next block, while those of the one before are still there */
-        p->disk_bytes += 2 * 4 * (uint64_t)j->calib.rows * j->calib.len * j->cfg.d_model;
+        p->disk_bytes += 2 * 4 * (uint64_t)j->calib.rows * j->calib.len * (j->cfg.d_model + nb_plan_carry(&j->plan));
     if (p->peak_bytes > p->cap_bytes && p->least_bytes < p->peak_bytes) {
         p->spill = true;
         p->peak_bytes = p->least_bytes;

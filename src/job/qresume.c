@@ -76,7 +76,7 @@ static nb_status record(nb_qjob *j, size_t layer, nb_err *err)
         return rc;
     }
     j->recorded_at = nb_now();
-    return nb_journal_add(j->journal, done, b && !last ? &b->h_mem : NULL, b ? b->tokens * b->d : 0, err);
+    return nb_journal_add(j->journal, done, b && !last ? &b->h_mem : NULL, b ? b->tokens * b->width : 0, err);
 }
 
 nb_status nb_qresume_layer(nb_qjob *j, size_t layer, nb_err *err)
@@ -159,5 +159,5 @@ nb_status nb_qresume_inputs(nb_qjob *j, nb_err *err)
     j->recorded_at = nb_now();
     if (!b || j->first == 0 || j->first == j->cfg.n_layers)
         return NB_OK;
-    return nb_journal_inputs(j->journal, &b->h_mem, b->tokens * b->d, err);
+    return nb_journal_inputs(j->journal, &b->h_mem, b->tokens * b->width, err);
 }

@@ -71,6 +71,11 @@ nb_status nb_exec_layers(nb_exec *x, const nb_batch *b, float *h, size_t l0, siz
     return x->ops->layers(x, b, h, l0, l1, err);
 }
 
+void nb_exec_beside(nb_exec *x, const float *h)
+{
+    x->ops->beside(x, h);
+}
+
 nb_status nb_exec_span(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err)
 {
     return x->ops->span(x, b, layer, op0, op1, NULL, in, out, err);

@@ -43,6 +43,7 @@ typedef struct nb_exec_opts {
     nb_dtype kv_dtype; /* F16, F32 or I8 (kern.h) */
     bool exact_fp32;   /* activations of 4-bit linears stay f32 */
     bool a8;           /* or are 8-bit integers (kern.h), instead of 16 */
+    bool carry;        /* rows h of embed and layers have nb_plan_carry more floats behind the d_model of the residual */
 } nb_exec_opts;
 
 nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb_err *err);
@@ -89,11 +90,13 @@ void nb_exec_set_tap(nb_exec *x, nb_tap_fn *fn, void *user); /* NULL: off */
 
 /* A whole step. logits [number of wanted rows][vocab], in row order; may be NULL when none are wanted. */
 nb_status nb_exec_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *err);
-/* Pieces for layer-by-layer jobs: x[m][d_model] of the batch's embeddings; layers [l0, l1) in place. */
+/* Pieces for layer-by-layer jobs: h[m][d_model] of the batch's embeddings; layers [l0, l1) in place. */
 nb_status nb_exec_embed(nb_exec *x, const nb_batch *b, float *h, nb_err *err);
 nb_status nb_exec_layers(nb_exec *x, const nb_batch *b, float *h, size_t l0, size_t l1, nb_err *err);
 /* Ops [op0, op1) of one layer: `in` [m][in_width of op0] goes to op0's input slot, out gets op(op1-1)'s output slot [m][out width].
  * Parts of fused slots (QKV, GU) are where the plan says. Used by the AWQ search on whole self_attn and mlp. */
+/* With opts.carry: the rows h[m][...] that entered this layer, for the next spans, which read what they carry; NULL: nothing. */
+void nb_exec_beside(nb_exec *x, const float *h);
 nb_status nb_exec_span(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, const float *in, float *out, nb_err *err);
 /* Rows in[m][d_model] through gate and up of expert e of a layer (n_experts: the shared one), and its activation: act[m][width of
  * its down projection]. */
@@ -118,6 +121,7 @@ typedef struct nb_exec_ops {
     nb_status (*span)(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, float *h, const float *in, float *out,
                       nb_err *err);
     nb_status (*ffn)(nb_exec *x, size_t layer, size_t e, const float *in, size_t m, float *act, nb_err *err);
+    void (*beside)(nb_exec *x, const float *h);
     nb_status (*head)(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err);
     void (*copy_page)(nb_exec *x, uint32_t to, uint32_t from);
     void (*fill_page)(nb_exec *x, uint32_t page, uint8_t byte);

@@ -3,6 +3,11 @@
 
 #include <string.h>
 
+static void cpu_beside(nb_exec *base, const float *h)
+{
+    ((nb_xcpu *)base)->beside = h;
+}
+
 static void cpu_set_tap(nb_exec *base, nb_tap_fn *fn, void *user)
 {
     nb_xcpu *x = (nb_xcpu *)base;
@@ -161,20 +166,31 @@ static nb_status begin_cut(nb_xcpu *x, const nb_batch *b, size_t row0, nb_err *e
 
 /* ---- rows in and out ------------------------------------------------------------------------------------------ */
 
-static void copy_in(nb_xcpu *x, nb_slot s, const float *src, size_t m)
+/* Rows lie `ld` floats apart. */
+static void rows_in(nb_xcpu *x, nb_slot s, const float *src, size_t ld, size_t m)
 {
     const size_t w = x->m->plan.slot_width[s], len = x->m->plan.slot_len[s];
 
     for (size_t i = 0; i < m; i++)
-        memcpy(x->slot[s] + i * w, src + i * len, len * sizeof *src);
+        memcpy(x->slot[s] + i * w, src + i * ld, len * sizeof *src);
+}
+
+static void rows_out(const nb_xcpu *x, nb_slot s, float *dst, size_t ld, size_t m)
+{
+    const size_t w = x->m->plan.slot_width[s], len = x->m->plan.slot_len[s];
+
+    for (size_t i = 0; i < m; i++)
+        memcpy(dst + i * ld, x->slot[s] + i * w, len * sizeof *dst);
+}
+
+static void copy_in(nb_xcpu *x, nb_slot s, const float *src, size_t m)
+{
+    rows_in(x, s, src, x->m->plan.slot_len[s], m);
 }
 
 static void copy_out(const nb_xcpu *x, nb_slot s, float *dst, size_t m)
 {
-    const size_t w = x->m->plan.slot_width[s], len = x->m->plan.slot_len[s];
-
-    for (size_t i = 0; i < m; i++)
-        memcpy(dst + i * len, x->slot[s] + i * w, len * sizeof *dst);
+    rows_out(x, s, dst, x->m->plan.slot_len[s], m);
 }
 
 static void embed_rows(nb_xcpu *x)
@@ -228,7 +244,8 @@ static void tap_rows(nb_xcpu *x, nb_tap_kind kind, nb_slot s, size_t layer, size
         x->tap(x->tap_user, &t);
 }
 
-static nb_status run_layers(nb_xcpu *x, size_t l0, size_t l1, nb_err *err)
+/* beside [rows][width]: where each layer leaves what goes with the residual, or NULL. */
+static nb_status run_layers(nb_xcpu *x, size_t l0, size_t l1, float *beside, nb_err *err)
 {
     for (size_t l = l0; l < l1; l++) {
         if (!x->m->layers[l].bound)
@@ -237,6 +254,10 @@ static nb_status run_layers(nb_xcpu *x, size_t l0, size_t l1, nb_err *err)
         if (x->tap) {
             nb_xcpu_flush(x);
             tap_rows(x, NB_TAP_LAYER, NB_SLOT_X, l, x->row0, x->rows);
+        }
+        if (beside) {
+            nb_xcpu_flush(x);
+            nb_xcpu_carry_out(x, l, beside, x->width);
         }
     }
     nb_xcpu_flush(x);
@@ -261,7 +282,7 @@ static nb_status cpu_run(nb_exec *base, const nb_batch *b, float *logits, nb_err
         embed_rows(x);
         tap_rows(x, NB_TAP_EMBED, NB_SLOT_X, 0, row0, x->rows);
         nb_xcpu_after_embed(x);
-        rc = run_layers(x, 0, x->m->cfg.n_layers, err);
+        rc = run_layers(x, 0, x->m->cfg.n_layers, NULL, err);
         nb_xcpu_before_head(x);
         for (size_t i = 0; i < x->rows && b->want && rc == NB_OK; i++)
             if (b->want[row0 + i])
@@ -279,6 +300,7 @@ static nb_status cpu_run(nb_exec *base, const nb_batch *b, float *logits, nb_err
 static nb_status cpu_embed(nb_exec *base, const nb_batch *b, float *h, nb_err *err)
 {
     nb_xcpu *x = (nb_xcpu *)base;
+    const size_t d = x->m->cfg.d_model;
     nb_status rc = check_batch(x, b, err);
 
     for (size_t row0 = 0; row0 < b->m && rc == NB_OK; row0 += x->o.max_m) {
@@ -286,23 +308,25 @@ static nb_status cpu_embed(nb_exec *base, const nb_batch *b, float *h, nb_err *e
         if (rc != NB_OK)
             break;
         embed_rows(x);
-        copy_out(x, NB_SLOT_X, h + row0 * x->m->cfg.d_model, x->rows);
+        rows_out(x, NB_SLOT_X, h + row0 * x->width, x->width, x->rows);
+        for (size_t i = 0; i < x->rows; i++)
+            memset(h + (row0 + i) * x->width + d, 0, (x->width - d) * sizeof *h);
         tap_rows(x, NB_TAP_EMBED, NB_SLOT_X, 0, row0, x->rows);
     }
     return rc;
 }
 
-/* What layers read beside the residual follows from the tokens; several residuals cannot be handed in. */
+/* What layers read beside the residual: what follows from the tokens; what the layers before left needs opts.carry. */
 static nb_status begin_layers(nb_xcpu *x, size_t l0, size_t l1, nb_err *err)
 {
     const nb_config *c = &x->m->cfg;
 
-    if ((c->n_streams || c->v4.on) && (l0 > 0 || l1 < c->n_layers))
+    if ((c->v4.on || (c->n_streams && !x->o.carry)) && (l0 > 0 || l1 < c->n_layers))
         return nb_fail(err, NB_EUNSUPPORTED, "exec.layers", "", "%s has %zu residual streams: its layers run all together only",
                        c->model_type, c->n_streams + c->v4.streams);
-    if (c->halves && l0 % c->halves != 0)
+    if (!x->o.carry && c->halves && l0 % c->halves != 0)
         return nb_fail(err, NB_EUNSUPPORTED, "exec.layers", "", "layers of %s run in pairs only", c->model_type);
-    if (l0 > 0 && nb_xcpu_picks(x) && c->mixer && c->mixer[l0] == NB_MIX_SHARED)
+    if (!x->o.carry && l0 > 0 && nb_xcpu_picks(x) && c->mixer && c->mixer[l0] == NB_MIX_SHARED)
         return nb_fail(err, NB_EUNSUPPORTED, "exec.layers", "", "layer %zu of %s takes the keys that an earlier layer chose", l0,
                        c->model_type);
     if (!c->branch && !c->uses && !c->v4.on)
@@ -317,6 +341,7 @@ static nb_status begin_layers(nb_xcpu *x, size_t l0, size_t l1, nb_err *err)
 static nb_status cpu_layers(nb_exec *base, const nb_batch *b, float *h, size_t l0, size_t l1, nb_err *err)
 {
     nb_xcpu *x = (nb_xcpu *)base;
+    const size_t d = x->m->cfg.d_model;
     nb_status rc = check_batch(x, b, err);
 
     if (l1 > x->m->cfg.n_layers || l0 > l1)
@@ -324,7 +349,7 @@ static nb_status cpu_layers(nb_exec *base, const nb_batch *b, float *h, size_t l
     if (rc == NB_OK)
         rc = nb_xcpu_states_check(x, b, l0, l1, err);
     for (size_t row0 = 0; row0 < b->m && rc == NB_OK; row0 += x->o.max_m) {
-        float *rows = h + row0 * x->m->cfg.d_model;
+        float *rows = h + row0 * x->width, *beside = x->width > d ? rows + d : NULL;
 
         rc = begin_cut(x, b, row0, err);
         if (rc != NB_OK)
@@ -332,9 +357,11 @@ static nb_status cpu_layers(nb_exec *base, const nb_batch *b, float *h, size_t l
         rc = begin_layers(x, l0, l1, err);
         if (rc != NB_OK)
             break;
-        copy_in(x, NB_SLOT_X, rows, x->rows);
-        rc = run_layers(x, l0, l1, err);
-        copy_out(x, NB_SLOT_X, rows, x->rows);
+        rows_in(x, NB_SLOT_X, rows, x->width, x->rows);
+        if (beside)
+            nb_xcpu_carry_in(x, l0, beside, x->width);
+        rc = run_layers(x, l0, l1, beside, err);
+        rows_out(x, NB_SLOT_X, rows, x->width, x->rows);
     }
     return rc;
 }
@@ -361,6 +388,8 @@ static nb_status cpu_span(nb_exec *base, const nb_batch *b, size_t layer, size_t
             copy_in(x, NB_SLOT_X, h + row0 * x->m->cfg.d_model, x->rows);
         if (!h || p->ops[op0].in != NB_SLOT_X)
             copy_in(x, p->ops[op0].in, in + row0 * p->slot_len[p->ops[op0].in], x->rows);
+        if (x->beside && x->width > x->m->cfg.d_model)
+            nb_xcpu_carry_in(x, layer, x->beside + row0 * x->width + x->m->cfg.d_model, x->width);
         nb_xcpu_ops(x, layer, op0, op1);
         nb_xcpu_flush(x);
         if (out)
@@ -417,6 +446,7 @@ static const nb_exec_ops cpu_ops = {
     .layers = cpu_layers,
     .span = cpu_span,
     .ffn = cpu_ffn,
+    .beside = cpu_beside,
     .head = cpu_head,
     .copy_page = nb_xcpu_copy_page,
     .fill_page = nb_xcpu_fill_page,
@@ -445,6 +475,7 @@ nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb
     x->kern = m->kern;
     x->o = *o;
     x->threads = nb_pool_threads(o->pool);
+    x->width = m->cfg.d_model + (o->carry ? nb_plan_carry(&m->plan) : 0);
     rc = nb_xcpu_alloc(x, err);
     if (rc != NB_OK) {
         nb_xcpu_close(&x->base);

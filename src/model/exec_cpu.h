@@ -106,6 +106,8 @@ typedef struct nb_xcpu {
     const nb_batch *b;
     size_t row0, rows;
 
+    size_t width;        /* floats of a row that enters and leaves a layer: the residual, and what goes beside it */
+    const float *beside; /* [m][width] rows of the next spans, or NULL */
     nb_tap_fn *tap;
     void *tap_user;
 } nb_xcpu;
@@ -163,6 +165,9 @@ void nb_xcpu_attn_picked(nb_xcpu *x, size_t l);
 bool nb_xcpu_picks(const nb_xcpu *x);
 /* exec_ops.c. What one attention task reads and writes. */
 nb_attn nb_xcpu_attn_task(const nb_xcpu *x, size_t layer, const nb_block *b, size_t head);
+/* exec_carry.c. What layer l reads beside the residual, from rows [rows][ld] of the cut into slots and pages; what it leaves. */
+void nb_xcpu_carry_in(nb_xcpu *x, size_t l, const float *rows, size_t ld);
+void nb_xcpu_carry_out(const nb_xcpu *x, size_t l, float *rows, size_t ld);
 /* exec_gemma.c. What follows from embeddings in X beside them; what the head reads, to X; rows in layers. */
 void nb_xcpu_after_embed(nb_xcpu *x);
 void nb_xcpu_before_head(nb_xcpu *x);

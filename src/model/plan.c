@@ -499,13 +499,3 @@ size_t nb_plan_op_at(const nb_plan *p, size_t layer, nb_role role)
                 return i;
     return p->n_ops;
 }
-
-bool nb_plan_alone(const nb_plan *p)
-{
-    const nb_config *c = p->cfg;
-
-    for (size_t l = 0; c->dims && l < c->n_layers; l++)
-        if (c->dims[l].kv_from != l)
-            return false;
-    return !c->n_streams && !c->halves && !c->v4.on;
-}

@@ -204,9 +204,9 @@ size_t nb_plan_side_page(const nb_plan *p, size_t layer, nb_dtype t);
 size_t nb_plan_op_of(const nb_plan *p, nb_role role);
 /* The one that a layer runs; n_ops when it runs none. */
 size_t nb_plan_op_at(const nb_plan *p, size_t layer, nb_role role);
-/* Whether layers can be run one by one, each on what the one before gave: no residual streams, halves, nor keys and values of an
- * earlier layer. What quantizes block by block needs this. */
-bool nb_plan_alone(const nb_plan *p);
+/* Floats of a token that go from layer to layer beside the residual, for those who run layers one at a time (nb_exec_opts.carry);
+ * 0: none. Other residual streams, a branch that is added later, chosen keys, keys and values that later layers read. */
+size_t nb_plan_carry(const nb_plan *p);
 /* The layer that a linear is stored with; another one where layers share a block. */
 size_t nb_plan_stored_at(const nb_plan *p, size_t layer, nb_role role);
 

@@ -273,10 +273,96 @@ static void sizes(void **state)
     }
 }
 
+/* Residuals behind every layer of a whole step. */
+typedef struct residuals {
+    float *rows; /* [layers][LEN][d] */
+    size_t d;
+} residuals;
+
+static void keep_residual(void *user, const nb_tap *t)
+{
+    const residuals *k = user;
+
+    for (size_t r = 0; t->kind == NB_TAP_LAYER && r < t->m; r++)
+        memcpy(k->rows + (t->layer * LEN + t->row0 + r) * k->d, t->x + r * t->ld, k->d * sizeof *k->rows);
+}
+
+/* Layer by layer, two prompts in turn over the same pages and slots: all that a layer needs of earlier ones comes with the rows. And
+ * spans of a layer, after the other prompt has run. */
+static void carried(void **state)
+{
+    static const char *const names[] = { "gemma3n", "gemma4", "glm_moe_dsa", "longcat_flash", "zamba2", "deepseek_v32", "lfm2" };
+
+    (void)state;
+    for (size_t m = 0; m < NB_LEN(names); m++) {
+        nb_exec_opts o = { .max_m = 10, .n_pages = FIX_PAGES, .kv_layers = 1, .kv_dtype = NB_DT_F32, .carry = true };
+        uint32_t pos[LEN], seq[LEN] = { 0 };
+        int32_t ids[2][LEN];
+        fixture f;
+        residuals want[2];
+        nb_exec *all, *one;
+        nb_err err = { 0 };
+        float *h[2], *out, *again;
+
+        open_slots(&f, names[m], 0, 64, &all);
+        const nb_seq_view view = { .pages = f.pages, .n_pages = 3 };
+        const nb_config *c = nb_model_config(f.model);
+        const nb_plan *p = nb_model_plan(f.model);
+        const size_t d = c->d_model, width = d + nb_plan_carry(p), L = c->n_layers;
+        nb_batch b[2];
+        assert_int_equal(width > d, m < 4);
+        if (nb_exec_cpu_open(f.model, &o, &one, &err) != NB_OK)
+            fix_fail(names[m], &err);
+        for (size_t i = 0; i < LEN; i++)
+            pos[i] = (uint32_t)i;
+        for (uint32_t s = 0; s < 2; s++) {
+            fill_ids(ids[s], LEN, c->vocab, 5 + s);
+            b[s] = (nb_batch){ .m = LEN, .token = ids[s], .pos = pos, .seq = seq, .seqs = &view, .n_seqs = 1 };
+            want[s] = (residuals){ nb_calloc(L * LEN * d, sizeof(float)), d };
+            nb_exec_set_tap(all, keep_residual, &want[s]);
+            if (nb_exec_run(all, &b[s], NULL, &err) != NB_OK)
+                fix_fail(names[m], &err);
+            h[s] = nb_calloc(LEN * width, sizeof *h[s]);
+            assert_int_equal(nb_exec_embed(one, &b[s], h[s], &err), NB_OK);
+        }
+        out = nb_calloc(LEN * p->slot_len[p->ops[p->n_ops - 1].out], sizeof *out);
+        again = nb_calloc(LEN * width, sizeof *again);
+        for (size_t l = 0; l < L; l++) {
+            memcpy(again, h[0], LEN * width * sizeof *again);
+            for (int s = 0; s < 2; s++)
+                if (nb_exec_layers(one, &b[s], h[s], l, l + 1, &err) != NB_OK)
+                    fix_fail(names[m], &err);
+            for (size_t r = 0; r < 2 * LEN; r++)
+                if (memcmp(h[r / LEN] + r % LEN * width, want[r / LEN].rows + (l * LEN + r % LEN) * d, d * sizeof *out) != 0)
+                    fail_msg("%s: other bits behind layer %zu, row %zu", names[m], l, r);
+            if (p->ops[0].in != NB_SLOT_X)
+                continue;
+            for (size_t r = 0; r < LEN; r++) /* the residual, close together */
+                memmove(out + r * d, again + r * width, d * sizeof *out);
+            nb_exec_beside(one, again);
+            if (nb_exec_span(one, &b[0], l, 0, p->n_ops, out, out, &err) != NB_OK)
+                fix_fail(names[m], &err);
+            nb_exec_beside(one, NULL);
+            if (p->ops[p->n_ops - 1].out == NB_SLOT_X && memcmp(out, want[0].rows + l * LEN * d, LEN * d * sizeof *out) != 0)
+                fail_msg("%s: other bits from all ops of layer %zu", names[m], l);
+        }
+        for (int s = 0; s < 2; s++) {
+            nb_free(want[s].rows);
+            nb_free(h[s]);
+        }
+        nb_free(out);
+        nb_free(again);
+        nb_exec_close(one);
+        nb_exec_close(all);
+        fix_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(together), cmocka_unit_test(forks), cmocka_unit_test(misuse), cmocka_unit_test(by_layer), cmocka_unit_test(sizes),
+        cmocka_unit_test(together), cmocka_unit_test(forks), cmocka_unit_test(misuse),
+        cmocka_unit_test(by_layer), cmocka_unit_test(sizes), cmocka_unit_test(carried),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
