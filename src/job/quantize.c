@@ -556,6 +556,11 @@ nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts
         nb_qplan_make(&j, &plan);
         if (o->on_plan)
             o->on_plan(o->user, &plan);
+        if (nb_quant_solves(o->method) && o->gptaq > 0 && !nb_gptq_walk_can(&j.plan)) /* nothing is left out in silence */
+            nb_log(o->host, NB_LOG_INFO,
+                   "quantize.gptaq: layers of %s have experts, branches or recurrent parts: GPTQ without the step towards the original "
+                   "model (--gptaq)",
+                   j.cfg.model_type);
         rc = nb_qplan_fits(&j, &plan, o->plan_only ? "." : out, err);
     }
     if (rc == NB_OK && !o->plan_only)
