@@ -27,8 +27,8 @@ if [ -z "$url" ]; then
     url=$(sed -n 's/.*is ready at \(http[^ ]*\).*/\1/p' "$tmp/err")
 fi
 rc=0
-"$st" --config-file /dev/null run "$url/openapi.json" --url "$url" --max-examples "${EXAMPLES:-20}" --phases examples,coverage,fuzzing --header "Authorization: Bearer $key" --exclude-checks positive_data_acceptance \
-    --request-timeout 60 --seed 1 --no-color >"$tmp/report" 2>&1 || rc=$?
+(cd "$tmp" && "$st" --config-file /dev/null run "$url/openapi.json" --url "$url" --max-examples "${EXAMPLES:-20}" --phases examples,coverage,fuzzing --header "Authorization: Bearer $key" --exclude-checks positive_data_acceptance \
+    --request-timeout 60 --seed 1 --no-color) >"$tmp/report" 2>&1 || rc=$? # it leaves its notes in the folder it runs in
 tail -n "${LINES_SHOWN:-60}" "$tmp/report"
 [ $rc -eq 0 ] || { echo "not ok schemathesis"; exit 1; }
 curl -sSf "$url/health" >/dev/null || { echo "not ok: the server is not well after it"; exit 1; }
