@@ -30,7 +30,7 @@ static const char *const role_names[NB_ROLE_COUNT] = {
     [NB_ROLE_INDEX_K] = "self_attn.indexer.wk",
     [NB_ROLE_INDEX_W] = "self_attn.indexer.weights_proj",
 };
-static const char *const vec_names[] = {
+static const char *const vec_names[NB_VEC_COUNT] = {
     [NB_VEC_N1] = "input_layernorm",
     [NB_VEC_N2] = "post_attention_layernorm",
     [NB_VEC_QN] = "self_attn.q_norm",
