@@ -42,7 +42,7 @@ a = ap.parse_args()
 
 
 def table(rows, clients):
-    names = list(dict.fromkeys(r["engine"] for r in rows))
+    names = sorted({r["engine"] for r in rows}, key=lambda n: (n != "nibble", n))
     states = [s for s in ("cold", "warm") if any(r["state"] == s for r in rows)]
     print("\n| %d client%s | engine | " % (clients, "s" * (clients > 1)) + " | ".join(label for _, label in KEYS) + " | rounds | tok/s beside nibble |")
     print("|---|---|" + "---|" * (len(KEYS) + 2))
