@@ -103,7 +103,8 @@ static bool of_experts(const char *rest, size_t n)
 {
     return within(rest, n, "expert") || within(rest, n, "moe") || within(rest, n, "router") || within(rest, n, "mlp.gate") ||
            within(rest, n, "shared") || within(rest, n, "feed_forward.gate") || within(rest, n, "mixer.gate") ||
-           within(rest, n, "latent") || strncmp(rest, "ffn.gate.", 9) == 0 || strstr(rest, "expert_bias") || strstr(rest, "e_score_correction");
+           within(rest, n, "latent") || strncmp(rest, "ffn.gate.", 9) == 0 || strstr(rest, "expert_bias") ||
+           strstr(rest, "e_score_correction");
 }
 
 /* Tables that hold nothing to compute with: rotations, masks, scales beside an activation. */
