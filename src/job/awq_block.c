@@ -378,7 +378,7 @@ nb_status nb_awq_block_capture(nb_awq_block *b, size_t layer, nb_err *err)
         b->groups[i].g = &b->layout.g[i];
         rc = open_group(b, &b->groups[i], err);
     }
-    nb_capture_reset(&b->base.cap, b->base.plan, layer); /* the sizes of this layer's inputs */
+    nb_capture_reset(&b->base.cap, b->base.plan, layer);           /* the sizes of this layer's inputs */
     for (size_t i = 0; i < b->base.cap.n_in && rc == NB_OK; i++) { /* the solver of a layer before this one took them */
         nb_input *in = &b->base.cap.in[i];
         if (b->base.plan->ops[in->op].kind == NB_OP_LINEAR && !in->gram.sum)
