@@ -126,101 +126,52 @@ static nb_status shape(nb_linear *lin, nb_err *err)
     return NB_OK;
 }
 
-/* Transpose an 8x8 matrix of bytes, row i in v[i]: three rounds of swapped blocks. */
-static inline void transpose8(uint64_t v[8])
+/* One word of TILE_K inputs, in[i][b] that of input 4b + i, into the codes of its eight outputs: row o of out has those of inputs
+ * 4b .. 4b+3 in out[o][b]. Still packed, halves and then bytes of four words change places; after that byte c of each holds two
+ * outputs of input 4b + c. The loop is made for vectors of any width. */
+static void unpack_word(uint32_t (*restrict in)[TILE_K / 4], uint32_t (*restrict out)[TILE_K / 4])
 {
-    for (int i = 0; i < 8; i += 2) {
-        const uint64_t t = (v[i] >> 8 ^ v[i + 1]) & 0x00ff00ff00ff00ffu;
-        v[i + 1] ^= t;
-        v[i] ^= t << 8;
-    }
-    for (int i = 0; i < 8; i += i % 4 == 1 ? 3 : 1) {
-        const uint64_t t = (v[i] >> 16 ^ v[i + 2]) & 0x0000ffff0000ffffu;
-        v[i + 2] ^= t;
-        v[i] ^= t << 16;
-    }
-    for (int i = 0; i < 4; i++) {
-        const uint64_t t = (v[i] >> 32 ^ v[i + 4]) & 0x00000000ffffffffu;
-        v[i + 4] ^= t;
-        v[i] ^= t << 32;
-    }
-}
+    const uint32_t even = 0x00ff00ffu, odd = 0xff00ff00u, code = 0x0f0f0f0fu;
 
-/* Byte i of a spread word is nibble 2i (i < 4) or 2(i-4)+1; with the order above that is output byte_out[i]. */
-static const uint8_t byte_out[8] = { 0, 4, 1, 5, 2, 6, 3, 7 };
-
-static inline uint64_t spread(uint32_t w)
-{
-    return (uint64_t)(w & 0x0f0f0f0fu) | (uint64_t)(w >> 4 & 0x0f0f0f0fu) << 32;
-}
-
-/* Eight inputs of eight outputs: w[i * stride] is the word of input i; row o goes to out + o * pitch, 8 bytes each. */
-static inline void unpack8x8(const uint32_t *w, size_t stride, uint8_t *out, size_t pitch)
-{
-    uint64_t v[8];
-
-    for (int i = 0; i < 8; i++)
-        v[i] = spread(w[(size_t)i * stride]);
-    transpose8(v);
-    for (int i = 0; i < 8; i++)
-        nb_put_le64(out + byte_out[i] * pitch, v[i]);
-}
-
-/* unpack_tile for TILE_K inputs: eight transposes side by side, which a compiler turns into vectors, and whole cache lines out. */
-static void unpack_full_tile(const unsigned char *src, size_t row_bytes, size_t nw, uint8_t *out, size_t pitch)
-{
-    uint32_t buf[TILE_W][8][TILE_K / 8]; /* word, input within eight, eight */
-    uint64_t v[8][TILE_K / 8];
-
-    for (size_t k = 0; k < TILE_K; k++)
-        for (size_t j = 0; j < nw; j++)
-            buf[j][k % 8][k / 8] = nb_le32(src + k * row_bytes + 4 * j);
-    for (size_t j = 0; j < nw; j++) {
-        for (size_t i = 0; i < 8; i++)
-            for (size_t b = 0; b < TILE_K / 8; b++)
-                v[i][b] = spread(buf[j][i][b]);
-        for (size_t i = 0; i < 8; i += 2)
-            for (size_t b = 0; b < TILE_K / 8; b++) {
-                const uint64_t t = (v[i][b] >> 8 ^ v[i + 1][b]) & 0x00ff00ff00ff00ffu;
-                v[i + 1][b] ^= t;
-                v[i][b] ^= t << 8;
-            }
-        for (size_t i = 0; i < 8; i += i % 4 == 1 ? 3 : 1)
-            for (size_t b = 0; b < TILE_K / 8; b++) {
-                const uint64_t t = (v[i][b] >> 16 ^ v[i + 2][b]) & 0x0000ffff0000ffffu;
-                v[i + 2][b] ^= t;
-                v[i][b] ^= t << 16;
-            }
-        for (size_t i = 0; i < 4; i++)
-            for (size_t b = 0; b < TILE_K / 8; b++) {
-                const uint64_t t = (v[i][b] >> 32 ^ v[i + 4][b]) & 0x00000000ffffffffu;
-                v[i + 4][b] ^= t;
-                v[i][b] ^= t << 32;
-            }
-        for (size_t i = 0; i < 8; i++)
-            for (size_t b = 0; b < TILE_K / 8; b++)
-                nb_put_le64(out + (PER_WORD * j + byte_out[i]) * pitch + 8 * b, v[i][b]);
+    for (size_t b = 0; b < TILE_K / 4; b++) {
+        const uint32_t lo02 = (in[0][b] & 0xffffu) | in[2][b] << 16, hi02 = in[0][b] >> 16 | (in[2][b] & 0xffff0000u);
+        const uint32_t lo13 = (in[1][b] & 0xffffu) | in[3][b] << 16, hi13 = in[1][b] >> 16 | (in[3][b] & 0xffff0000u);
+        const uint32_t b0 = (lo02 & even) | (lo13 & even) << 8, b1 = (lo02 >> 8 & even) | (lo13 & odd);
+        const uint32_t b2 = (hi02 & even) | (hi13 & even) << 8, b3 = (hi02 >> 8 & even) | (hi13 & odd);
+        out[0][b] = b0 & code;
+        out[1][b] = b2 & code;
+        out[2][b] = b0 >> 4 & code;
+        out[3][b] = b2 >> 4 & code;
+        out[4][b] = b1 & code;
+        out[5][b] = b3 & code;
+        out[6][b] = b1 >> 4 & code;
+        out[7][b] = b3 >> 4 & code;
     }
 }
 
-/* Codes of words [0, nw) and inputs [0, nk): src points at the first word, row_bytes apart; out[8*nw rows][pitch]. */
+/* Codes of words [0, nw) and inputs [0, nk): src points at the first word, row_bytes apart; out[8*nw rows][pitch]. A full tile
+ * writes whole cache lines and asks for the tile below it, which no hardware prefetcher sees coming. */
 static void unpack_tile(const unsigned char *src, size_t row_bytes, size_t nw, size_t nk, uint8_t *out, size_t pitch)
 {
-    uint32_t buf[TILE_K * TILE_W];
-    const size_t full = nk & ~(size_t)7;
+    uint32_t word[TILE_W][4][TILE_K / 4], codes[PER_WORD][TILE_K / 4];
+    const bool full = nk == TILE_K;
 
-    for (size_t k = 0; k < nk; k++)
+    if (!full)
+        memset(word, 0, sizeof word);
+    for (size_t k = 0; k < nk; k++) {
+        if (full)
+            __builtin_prefetch((const void *)((uintptr_t)src + (TILE_K + k) * row_bytes));
         for (size_t j = 0; j < nw; j++)
-            buf[k * TILE_W + j] = nb_le32(src + k * row_bytes + 4 * j);
+            word[j][k % 4][k / 4] = nb_le32(src + k * row_bytes + 4 * j);
+    }
     for (size_t j = 0; j < nw; j++) {
-        uint8_t *rows = out + PER_WORD * j * pitch;
-        for (size_t k = 0; k < full; k += 8)
-            unpack8x8(buf + k * TILE_W + j, TILE_W, rows + k, pitch);
-        for (size_t k = full; k < nk; k++) {
-            const uint64_t v = spread(buf[k * TILE_W + j]);
-            for (size_t i = 0; i < 8; i++)
-                rows[byte_out[i] * pitch + k] = (uint8_t)(v >> 8 * i);
-        }
+        uint8_t *to = out + PER_WORD * j * pitch;
+        unpack_word(word[j], codes);
+        for (size_t o = 0; o < PER_WORD; o++)
+            if (full)
+                memcpy(to + o * pitch, codes[o], TILE_K);
+            else
+                memcpy(to + o * pitch, codes[o], nk);
     }
 }
 
@@ -235,10 +186,7 @@ static void unpack_matrix(const nb_tensor *t, size_t w0, size_t nw, uint8_t *out
             const size_t w = nw - j < TILE_W ? nw - j : TILE_W;
             const unsigned char *src = t->data + k * row_bytes + 4 * (w0 + j);
             uint8_t *to = out + PER_WORD * j * rows + k;
-            if (nk == TILE_K)
-                unpack_full_tile(src, row_bytes, w, to, rows);
-            else
-                unpack_tile(src, row_bytes, w, nk, to, rows);
+            unpack_tile(src, row_bytes, w, nk, to, rows);
         }
     }
 }

@@ -20,20 +20,60 @@ static float element(const nb_dense *w, size_t at)
     return w->dtype == NB_DT_F16 ? nb_f16_to_f32(nb_le16(p)) : nb_bf16_to_f32(nb_le16(p));
 }
 
-/* Packing moves elements of `size` bytes: 32 inputs of 8 rows at a time, so that both sides stay in L1. */
-static void pack_strip(unsigned char *dst, const unsigned char *src, size_t rows, size_t k, size_t size)
+/* Packing moves elements: 8 rows by a cache line of inputs at a time, so that both sides stay in L1. */
+enum { TILE_R = 8, TILE_K = 32, AHEAD = 256 };
+
+static void pack_strip_32(unsigned char *dst, const unsigned char *src, size_t rows, size_t k)
 {
-    for (size_t k0 = 0; k0 < k; k0 += 32) {
-        const size_t k1 = k - k0 < 32 ? k : k0 + 32;
-        for (size_t r0 = 0; r0 < rows; r0 += 8) {
-            const size_t r1 = rows - r0 < 8 ? rows : r0 + 8;
+    for (size_t k0 = 0; k0 < k; k0 += TILE_K) {
+        const size_t k1 = k - k0 < TILE_K ? k : k0 + TILE_K;
+        for (size_t r0 = 0; r0 < rows; r0 += TILE_R) {
+            const size_t r1 = rows - r0 < TILE_R ? rows : r0 + TILE_R;
             for (size_t i = k0; i < k1; i++)
                 for (size_t r = r0; r < r1; r++)
-                    memcpy(dst + (i * NB_STRIP + r) * size, src + (r * k + i) * size, size);
+                    memcpy(dst + (i * NB_STRIP + r) * 4, src + (r * k + i) * 4, 4);
         }
         if (rows < NB_STRIP)
             for (size_t i = k0; i < k1; i++)
-                memset(dst + (i * NB_STRIP + rows) * size, 0, (NB_STRIP - rows) * size);
+                memset(dst + (i * NB_STRIP + rows) * 4, 0, (NB_STRIP - rows) * 4);
+    }
+}
+
+/* Written out, so that compilers see eight streams to interleave in vectors. */
+static void turn_tile(uint16_t *restrict to, uint16_t (*restrict row)[TILE_K])
+{
+    for (size_t i = 0; i < TILE_K; i++) {
+        to[TILE_R * i] = row[0][i];
+        to[TILE_R * i + 1] = row[1][i];
+        to[TILE_R * i + 2] = row[2][i];
+        to[TILE_R * i + 3] = row[3][i];
+        to[TILE_R * i + 4] = row[4][i];
+        to[TILE_R * i + 5] = row[5][i];
+        to[TILE_R * i + 6] = row[6][i];
+        to[TILE_R * i + 7] = row[7][i];
+    }
+}
+
+/* A row lies some 4 KB behind the one before, which no hardware prefetcher follows: what comes next is asked for. */
+static void pack_strip_16(unsigned char *dst, const unsigned char *src, size_t rows, size_t k)
+{
+    uint16_t row[TILE_R][TILE_K] = { { 0 } }, to[TILE_K * TILE_R];
+
+    for (size_t k0 = 0; k0 < k; k0 += TILE_K) {
+        const size_t w = k - k0 < TILE_K ? k - k0 : TILE_K;
+        for (size_t r0 = 0; r0 < NB_STRIP; r0 += TILE_R) {
+            for (size_t r = 0; r < TILE_R; r++) {
+                const unsigned char *from = src + (r0 + r < rows ? ((r0 + r) * k + k0) * 2 : 0);
+                __builtin_prefetch((const void *)((uintptr_t)from + AHEAD));
+                if (r0 + r < rows)
+                    memcpy(row[r], from, w * 2);
+                else
+                    memset(row[r], 0, sizeof row[r]);
+            }
+            turn_tile(to, row);
+            for (size_t i = 0; i < w; i++)
+                memcpy(dst + ((k0 + i) * NB_STRIP + r0) * 2, to + TILE_R * i, 2 * TILE_R);
+        }
     }
 }
 
@@ -46,9 +86,9 @@ void nb_pack_dense_scalar(nb_dense *p, size_t row0, const void *src, size_t rows
         const unsigned char *from = (const unsigned char *)src + r * p->k * size;
         unsigned char *to = p->base + (row0 + r) * p->k * size;
         if (size == 4)
-            pack_strip(to, from, n, p->k, 4);
+            pack_strip_32(to, from, n, p->k);
         else
-            pack_strip(to, from, n, p->k, 2);
+            pack_strip_16(to, from, n, p->k);
     }
 }
 
