@@ -64,6 +64,7 @@ ended 0
 echo "ok PC-11, OV-15 nothing on disk, figures without words"
 
 # MM-05, MM-06: no locked memory, small stacks; stacks of its own threads are of one size.
+rm -f "$TMP/err" # the words waited for below must be this server's
 (ulimit -l 0 2>/dev/null; ulimit -s 256; exec "$NIBBLE" serve $model --port 0 --max-model-len 128 --kv-cache 8M) >"$TMP/out" 2>"$TMP/err" &
 pid=$!
 until grep -qs 'is ready at' "$TMP/err"; do
@@ -83,6 +84,7 @@ if grep -q 'AddressSanitizer\|shadow memory' "$TMP/err"; then
     echo "skipped MM-04: a checked build needs terabytes of addresses"
 else
     [ $rc -eq 9 ] && grep -q '^nibble: error: mem\.' "$TMP/err" || fail "MM-04: exit $rc"
+    rm -f "$TMP/err"
     (ulimit -v 2000000; exec "$NIBBLE" serve $model --port 0 --max-model-len 128 --kv-cache 8M) >"$TMP/out" 2>"$TMP/err" &
     pid=$!
     until grep -qs 'is ready at' "$TMP/err"; do
