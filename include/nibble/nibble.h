@@ -3,7 +3,10 @@
  * In rising order: errors, reports on checkpoints, jobs, models, text, answers. Handles are opaque and owned by the
  * caller, who closes them (NULL is fine everywhere). The library prints nothing, never exits, installs no signal handler and
  * opens only the files it is told to. Strings are UTF-8. A call that fails returns a status other than NIBBLE_OK and
- * fills the nibble_error, if one was given (after a good one its status is NIBBLE_OK). Distinct handles may be used from distinct threads; one handle by one at a time. */
+ * fills the nibble_error, if one was given (after a good one its status is NIBBLE_OK). Distinct handles may be used from distinct
+ * threads; one handle by one at a time.
+ * Rounding mode, flushing of subnormals and the like that the caller's thread has set change no result: calls that compute set the
+ * default environment, in which callbacks run too, and put back what they found. */
 #ifndef NIBBLE_NIBBLE_H
 #define NIBBLE_NIBBLE_H
 

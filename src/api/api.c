@@ -42,6 +42,12 @@ int nb_api_end(nb_status rc, const nb_err *err, nibble_error *e)
     return (int)rc;
 }
 
+int nb_api_leave(const nb_fp *fp, nb_status rc, const nb_err *err, nibble_error *e)
+{
+    nb_fp_leave(fp);
+    return nb_api_end(rc, err, e);
+}
+
 nb_status nb_api_null(nb_err *err, const char *name)
 {
     return nb_fail(err, NB_EARG, "arg.null", "", "the argument \"%s\" is NULL", name);
@@ -119,15 +125,17 @@ int nibble_open(const char *path, const nibble_model_options *o, nibble_model **
 {
     nb_model_opts mo = { 0 };
     nb_err err = { 0 };
+    nb_fp fp;
     nibble_model *m;
     nb_status rc = NB_OK;
 
     if (!path || !out)
         return nb_api_end(nb_api_null(&err, path ? "out" : "path"), &err, e);
+    nb_fp_enter(&fp);
     *out = NULL;
     m = nb_calloc(1, sizeof *m);
     if (!m)
-        return nb_api_end(nb_enomem(&err, "the model"), &err, e);
+        return nb_api_leave(&fp, nb_enomem(&err, "the model"), &err, e);
     mo.host = nb_api_bridge(&m->host, o ? o->host : NULL);
     rc = nb_load_kern(o ? o->cpu : NULL, &mo.kern, &err);
     if (rc == NB_OK)
@@ -150,7 +158,7 @@ int nibble_open(const char *path, const nibble_model_options *o, nibble_model **
         m = NULL;
     }
     nibble_close(m);
-    return nb_api_end(rc, &err, e);
+    return nb_api_leave(&fp, rc, &err, e);
 }
 
 void nibble_close(nibble_model *m)
@@ -203,11 +211,13 @@ int nibble_tokenize(nibble_model *m, const char *text, size_t n, int add_special
                     nibble_error *e)
 {
     nb_err err = { 0 };
+    nb_fp fp;
     nb_ids v = { 0 };
     nb_status rc;
 
     if (!m || (!text && n) || !ids || !n_ids)
         return nb_api_end(nb_api_null(&err, !m ? "m" : !text && n ? "text" : !ids ? "ids" : "n_ids"), &err, e);
+    nb_fp_enter(&fp);
     *ids = NULL;
     *n_ids = 0;
     rc = m->l.tok ? nb_tokenizer_encode(m->l.tok, text ? text : "", n, add_special != 0, parse_special != 0, &v, &err) : no_text(m, &err);
@@ -219,7 +229,7 @@ int nibble_tokenize(nibble_model *m, const char *text, size_t n, int add_special
     } else {
         nb_ids_clear(&v);
     }
-    return nb_api_end(rc, &err, e);
+    return nb_api_leave(&fp, rc, &err, e);
 }
 
 int nibble_detokenize(nibble_model *m, const int32_t *ids, size_t n_ids, int skip_special, char **text, size_t *n, nibble_error *e)
@@ -241,12 +251,14 @@ int nibble_detokenize(nibble_model *m, const int32_t *ids, size_t n_ids, int ski
 int nibble_chat_prompt(nibble_model *m, const char *json, char **text, size_t *n, nibble_error *e)
 {
     nb_err err = { 0 };
+    nb_fp fp;
     nb_buf b = { 0 };
     nb_json *request = NULL;
     nb_status rc;
 
     if (!m || !json || !text)
         return nb_api_end(nb_api_null(&err, !m ? "m" : !text ? "text" : "json"), &err, e);
+    nb_fp_enter(&fp);
     *text = NULL;
     rc = m->l.chat || m->text_err.code == NB_OK ? NB_OK : no_text(m, &err);
     if (rc == NB_OK && (!m->l.chat || !nb_chat_has_template(m->l.chat)))
@@ -259,7 +271,7 @@ int nibble_chat_prompt(nibble_model *m, const char *json, char **text, size_t *n
         rc = give_text(&b, text, n, &err);
     nb_json_free(request);
     nb_buf_clear(&b);
-    return nb_api_end(rc, &err, e);
+    return nb_api_leave(&fp, rc, &err, e);
 }
 
 /* ---- answers ---- */
@@ -276,6 +288,7 @@ int nibble_generate(nibble_model *m, const int32_t *ids, size_t n_ids, const nib
     nb_answer_opts o = { .ids = ids, .n_ids = n_ids, .max_tokens = how.max_tokens, .piece = piece, .user = user };
     nb_answer answer = { 0 };
     nb_err err = { 0 };
+    nb_fp fp;
     bool lost = false;
     nb_status rc = NB_OK;
 
@@ -283,6 +296,7 @@ int nibble_generate(nibble_model *m, const int32_t *ids, size_t n_ids, const nib
         *n_answer = 0;
     if (!m || (!ids && n_ids))
         return nb_api_end(nb_api_null(&err, m ? "ids" : "m"), &err, e);
+    nb_fp_enter(&fp);
     o.sampling = (nb_sampling){ .temperature = how.temperature,
                                 .top_k = how.top_k,
                                 .top_p = how.top_p,
@@ -306,18 +320,20 @@ int nibble_generate(nibble_model *m, const int32_t *ids, size_t n_ids, const nib
         m->engine = NULL;
     }
     nb_buf_clear(&answer.text);
-    return nb_api_end(rc, &err, e);
+    return nb_api_leave(&fp, rc, &err, e);
 }
 
 int nibble_logits(nibble_model *m, const int32_t *ids, size_t n_ids, float *out, nibble_error *e)
 {
     nb_err err = { 0 };
+    nb_fp fp;
     nb_status rc;
 
     if (!m || (!ids && n_ids) || (!out && n_ids))
         return nb_api_end(nb_api_null(&err, !m ? "m" : !ids ? "ids" : "out"), &err, e);
+    nb_fp_enter(&fp);
     rc = n_ids > m->engine_opts.context
              ? nb_fail(&err, NB_ELIMIT, "limit.context", "", "%zu tokens, the context holds %zu", n_ids, m->engine_opts.context)
              : nb_logits_run(m->l.model, m->pool, m->engine_opts.kv_dtype, &m->host.ours, ids, n_ids, out, &err);
-    return nb_api_end(rc, &err, e);
+    return nb_api_leave(&fp, rc, &err, e);
 }

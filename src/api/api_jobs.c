@@ -18,16 +18,18 @@ static nb_status give_json(nb_json *o, char **out, nb_err *err)
 int nibble_inspect(const char *path, char **json, nibble_error *e)
 {
     nb_err err = { 0 };
+    nb_fp fp;
     nb_inspect in;
     nb_status rc;
 
     if (!path || !json)
         return nb_api_end(nb_api_null(&err, path ? "json" : "path"), &err, e);
+    nb_fp_enter(&fp);
     *json = NULL;
     rc = nb_inspect_path(path, 0, &in, &err);
     if (rc == NB_OK)
         rc = give_json(nb_inspect_json(&in), json, &err);
-    return nb_api_end(rc, &err, e);
+    return nb_api_leave(&fp, rc, &err, e);
 }
 
 int nibble_check(const char *path, int threads, const nibble_host *host, char **json, nibble_error *e)
@@ -35,12 +37,14 @@ int nibble_check(const char *path, int threads, const nibble_host *host, char **
     nb_api_host bridge;
     nb_check_opts o = { .host = nb_api_bridge(&bridge, host) };
     nb_err err = { 0 };
+    nb_fp fp;
     nb_check_sum sum;
     nb_report *report;
     nb_status rc;
 
     if (!path || !json)
         return nb_api_end(nb_api_null(&err, path ? "json" : "path"), &err, e);
+    nb_fp_enter(&fp);
     *json = NULL;
     report = nb_report_new();
     rc = report ? nb_pool_open(&o.pool, threads, &err) : nb_enomem(&err, "the report");
@@ -50,7 +54,7 @@ int nibble_check(const char *path, int threads, const nibble_host *host, char **
         rc = NB_ENOMEM;
     nb_pool_close(o.pool);
     nb_report_free(report);
-    return nb_api_end(rc, &err, e);
+    return nb_api_leave(&fp, rc, &err, e);
 }
 
 static nb_status quantize_opts(const nibble_quantize_options *o, nb_quantize_opts *to, nb_err *err)
@@ -82,15 +86,17 @@ int nibble_quantize(const char *model, const char *out, const nibble_quantize_op
     nb_quantize_opts qo = { .host = nb_api_bridge(&bridge, o ? o->host : NULL) };
     nb_quantize_result res;
     nb_err err = { 0 };
+    nb_fp fp;
     nb_status rc;
 
     if (!model || !out)
         return nb_api_end(nb_api_null(&err, model ? "out" : "model"), &err, e);
+    nb_fp_enter(&fp);
     rc = quantize_opts(o, &qo, &err);
     if (rc == NB_OK)
         rc = nb_pool_open(&qo.pool, o->threads, &err);
     if (rc == NB_OK)
         rc = nb_quantize(model, out, &qo, &res, &err);
     nb_pool_close(qo.pool);
-    return nb_api_end(rc, &err, e);
+    return nb_api_leave(&fp, rc, &err, e);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/fp.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
@@ -119,8 +120,10 @@ int main(int argc, char **argv)
 {
     nb_cli cli = { 0 };
     nb_err err = { 0 };
+    nb_fp as_loaded; /* a library built for fast arithmetic may have set other modes when it was loaded */
     nb_status rc;
 
+    nb_fp_enter(&as_loaded);
     nb_linalg_quiet();
     nb_cli_setup(&cli);
     cli.errors_json = wants_json_errors(argc, argv);

@@ -1,8 +1,10 @@
 /* test_api.c - the public interface from a caller's side: statuses, errors, callbacks, text, answers, logits. */
 #include <dirent.h>
+#include <fenv.h>
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,6 +14,10 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "nibble/nibble.h"
 
@@ -361,6 +367,127 @@ static void test_answers(void **state)
     nibble_close(two);
 }
 
+/* ---- the caller's floating-point environment ---- */
+
+/* Control bits of this thread: rounding, flushing, masks; x87 precision behind them. */
+static uint64_t fp_control(void)
+{
+#if defined(__x86_64__)
+    uint16_t x87;
+
+    __asm__ volatile("fnstcw %0" : "=m"(x87));
+    return (_mm_getcsr() & ~0x3fu) | (uint64_t)x87 << 32;
+#elif defined(__aarch64__)
+    uint64_t fpcr;
+
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    return fpcr;
+#else
+    return (uint64_t)fegetround();
+#endif
+}
+
+static void flush_subnormals(void)
+{
+#if defined(__x86_64__)
+    const uint16_t single = 0x007f; /* 24 bits of precision, all masked */
+
+    _mm_setcsr(_mm_getcsr() | 0x8040);
+    __asm__ volatile("fldcw %0" : : "m"(single));
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"(fp_control() | 1u << 24));
+#endif
+}
+
+static char *bytes_of(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    char *p = malloc(1 << 24);
+
+    assert_true(f && p);
+    *n = fread(p, 1, 1 << 24, f);
+    assert_true(*n > 0 && feof(f));
+    fclose(f);
+    return p;
+}
+
+/* Everything that computes, once: logits of a model opened here, a sampled answer, a quantized file. */
+typedef struct results {
+    float *logits;
+    answer text;
+    char *file;
+    size_t n_logits, n_file;
+} results;
+
+static void compute(results *r)
+{
+    char dir[] = "/tmp/nibble-api-XXXXXX", out[64], file[96];
+    const nibble_quantize_options o = { .method = "rtn", .bits = 4, .group_size = 64, .threads = 2 };
+    nibble_model *m = open_model(2, NULL);
+    const nibble_sampling how = { .max_tokens = 12, .temperature = 0.8f, .top_p = 0.9f, .repetition_penalty = 1.1f, .seed = 5 };
+    nibble_error e;
+    size_t n, n_answer;
+    int32_t *ids = tokens(m, &n);
+
+    *r = (results){ .text.stop_at = -1, .n_logits = n * nibble_vocab(m) };
+    r->logits = malloc(r->n_logits * sizeof *r->logits);
+    assert_non_null(r->logits);
+    assert_int_equal(nibble_logits(m, ids, n, r->logits, &e), NIBBLE_OK);
+    assert_int_equal(nibble_generate(m, ids, n, &how, collect, &r->text, &n_answer, &e), NIBBLE_OK);
+    nibble_free(ids);
+    nibble_close(m);
+    assert_non_null(mkdtemp(dir));
+    snprintf(out, sizeof out, "%s/out", dir);
+    assert_int_equal(nibble_quantize(MODEL, out, &o, &e), NIBBLE_OK);
+    snprintf(file, sizeof file, "%s/model.safetensors", out);
+    r->file = bytes_of(file, &r->n_file);
+    remove_all(out);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+static void results_clear(results *r)
+{
+    free(r->logits);
+    free(r->file);
+}
+
+static void test_caller_environment(void **state)
+{
+    static const struct {
+        const char *label;
+        int round;
+        bool flush;
+    } rows[] = { { "NU-15 rounding up, subnormals flushed, x87 in single precision", FE_UPWARD, true },
+                 { "NU-15 rounding toward zero", FE_TOWARDZERO, false } };
+    results want;
+
+    (void)state;
+    compute(&want);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const uint64_t before = fp_control();
+        results got;
+
+        assert_int_equal(fesetround(rows[i].round), 0);
+        if (rows[i].flush)
+            flush_subnormals();
+        const uint64_t set = fp_control();
+        compute(&got);
+        const uint64_t after = fp_control();
+        fesetenv(FE_DFL_ENV);
+        if (set == before || after != set)
+            fail_msg("%s: control bits %llx, set to %llx, %llx after the calls", rows[i].label, (unsigned long long)before,
+                     (unsigned long long)set, (unsigned long long)after);
+        if (got.n_logits != want.n_logits || memcmp(got.logits, want.logits, want.n_logits * sizeof *want.logits) != 0)
+            fail_msg("%s: logits differ", rows[i].label);
+        if (strcmp(got.text.text, want.text.text) != 0)
+            fail_msg("%s: \"%s\", without it \"%s\"", rows[i].label, got.text.text, want.text.text);
+        if (got.n_file != want.n_file || memcmp(got.file, want.file, want.n_file) != 0)
+            fail_msg("%s: the quantized file differs", rows[i].label);
+        results_clear(&got);
+    }
+    results_clear(&want);
+}
+
 static void test_refusals(void **state)
 {
     nibble_model *m = open_model(1, NULL);
@@ -420,9 +547,11 @@ static void test_no_tokenizer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors),   cmocka_unit_test(test_reports),  cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_quantize), cmocka_unit_test(test_text),     cmocka_unit_test(test_no_template),
-        cmocka_unit_test(test_answers),  cmocka_unit_test(test_refusals), cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_errors),       cmocka_unit_test(test_reports),
+        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_quantize),
+        cmocka_unit_test(test_text),         cmocka_unit_test(test_no_template),
+        cmocka_unit_test(test_answers),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_tokenizer), cmocka_unit_test(test_caller_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
