@@ -17,6 +17,7 @@ ABOUT = {
     "memory": "resident peak of run, context 2048",
     "profile": "share of samples of the decode loop",
     "moe": "8 experts of width 4096, 2 active, else the 1B shape",
+    "hybrid": "1B shapes, three recurrent layers to one of attention, beside the plain one: prefill of 512, decode of 16 tokens at depths 0 and 4096",
     "growth-depth": "decode of 16 tokens at depths",
     "growth-batch": "sequences together, 8 tokens each",
     "growth-layers": "layers of the 135M shape",
@@ -27,7 +28,7 @@ UNITS = {"read": (1e-9, "GB/s"), "peak": (1, ""), "share": (100, "%"), "bytes": 
 def figure(metric, v):
     if metric in ("share", "rest", "product", "attention", "wait", "other") or " stream " in metric or re.search(r"tiles m\d+ g\d+$", metric):
         return f"{100 * v:.1f} %"
-    if metric == "read":
+    if metric in ("read", "weights"):
         return f"{v / 1e9:.1f} GB/s"
     if metric == "peak" and v < 1e6:
         return f"{v:.0f} GMAC/s"
@@ -44,7 +45,7 @@ def label(metric):
     m = re.match(r"decode x(\d+) @(\d+)$", metric)
     if m:
         return "decode" + (f", {m.group(1)} sequences" if m.group(1) != "1" else "") + (f", depth {m.group(2)}" if m.group(2) != "0" else "") + ", tok/s"
-    return {"prefill": "prefill, tok/s", "read": "read", "bytes": "weights of a step", "share": "weights a second over the read",
+    return {"prefill": "prefill, tok/s", "read": "read", "bytes": "weights of a step", "weights": "weights a second", "share": "weights a second over the read",
             "rest": "outside products and attention", "peak": "peak"}.get(metric, metric)
 
 

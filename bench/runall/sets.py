@@ -50,6 +50,8 @@ class Sets:
             for row in r["rows"]:
                 if row["what"] == "decode":
                     out[f"decode x{row['batch']} @{row['depth']}"] = row["tok_s"]
+            if "decode x1 @0" in out:
+                out["weights"] = r["step_bytes"] * out["decode x1 @0"]
             return out
 
         return Probe(name, self.shown(cmd), measure)
@@ -241,6 +243,7 @@ class Sets:
             "memory": lambda: [("nibble", lambda: self.run_memory("nibble", "1b", 2048))],
             "profile": lambda: [("nibble", lambda: self.profile("nibble", "1b"))],
             "moe": lambda: [("nibble", lambda: self.nibble("nibble", "moe", prompt=128))],
+            "hybrid": lambda: [(shape, lambda shape=shape: self.nibble(shape, shape, decode=16, depth="0,4096")) for shape in ("1b", "delta", "mamba")],
             "growth-depth": lambda: [
                 ("nibble", lambda: self.nibble("nibble", "1b", prompt=1, decode=16, depth=",".join(map(str, DEPTHS)))),
                 *[(f"llama.cpp q4_0 @{d}", lambda d=d: self.llama(f"llama.cpp q4_0 @{d}", "llama.cpp", m.gguf("1b", "q4_0"), prompt=0, decode=16, depth=d))
@@ -256,7 +259,7 @@ class Sets:
 
 
 JOBS = [("prefill", 1, 512, 0), ("decode", 1, 128, 32), ("decode", 8, 128, 32), ("decode", 16, 128, 32)]
-NAMES = ["kernels", "1b", "135m", "depth", "batch", "others", "others-135m", "start", "memory", "profile", "moe", "growth-depth", "growth-batch",
+NAMES = ["kernels", "1b", "135m", "depth", "batch", "others", "others-135m", "start", "memory", "profile", "moe", "hybrid", "growth-depth", "growth-batch",
          "growth-layers"]
 
 

@@ -21,9 +21,13 @@ class Row:
         if not self.of:
             return "not measured"
         good = (lambda limit: self.of[0] <= limit) if self.less else (lambda limit: self.of[0] >= limit)
+<<<<<<< HEAD
         if self.only and good(self.target("must", zen)):
             return f"only against {self.only}"
         if good(self.target("goal", zen)):
+=======
+        if self.target("goal", zen) is not None and good(self.target("goal", zen)):
+>>>>>>> 06e1764 (bench: hybrids beside the plain 1B model)
             return "goal met"
         return "must met" if good(self.target("must", zen)) else "missed"
 
@@ -126,5 +130,12 @@ def rows(f, threads):
         less=True, sets=("start",))
     add("rest", "time outside products and attention in 1B decode", 0.12, 0.06, f.of("profile", "nibble", "rest"), "%", less=True, sets=("profile",))
     add("moe", "experts, 8 with 2 active, 1B shape: active bytes a second over the read", 0.60, 0.72, f.of("moe", "nibble", "share"), "%", sets=("moe",))
+    for shape, what in (("delta", "gated delta rule"), ("mamba", "Mamba-2")):
+        hybrid = f"hybrid of 1B, three layers of {what} to one of attention, over the plain 1B model:"
+        add(f"{shape}-share", f"{hybrid} weight bytes a second in decode at depth 0", 0.9, None, f.ratio("hybrid", (shape, "weights"), ("1b", "weights")),
+            sets=("hybrid",))
+        add(f"{shape}-depth", f"{hybrid} decode at depth 4096", 1.0, None,
+            f.ratio("hybrid", (shape, "decode x1 @4096"), ("1b", "decode x1 @4096")), sets=("hybrid",))
+        add(f"{shape}-prefill", f"{hybrid} prefill of 512", 0.6, None, f.ratio("hybrid", (shape, "prefill"), ("1b", "prefill")), sets=("hybrid",))
     add("memory", "peak memory of run over packed weights and KV", 1.10, 1.05, f.of("memory", "nibble", "over"), less=True, sets=("memory",))
     return out
