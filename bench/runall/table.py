@@ -21,13 +21,9 @@ class Row:
         if not self.of:
             return "not measured"
         good = (lambda limit: self.of[0] <= limit) if self.less else (lambda limit: self.of[0] >= limit)
-<<<<<<< HEAD
         if self.only and good(self.target("must", zen)):
             return f"only against {self.only}"
-        if good(self.target("goal", zen)):
-=======
         if self.target("goal", zen) is not None and good(self.target("goal", zen)):
->>>>>>> 06e1764 (bench: hybrids beside the plain 1B model)
             return "goal met"
         return "must met" if good(self.target("must", zen)) else "missed"
 
