@@ -271,6 +271,11 @@ nb_status nb_write_failed(nb_err *err, int e, const char *path, const char *doin
     return rc;
 }
 
+bool nb_not_supported(int e)
+{
+    return e == ENOSYS || e == EOPNOTSUPP || e == EINVAL;
+}
+
 nb_status nb_exists_failed(nb_err *err, const char *path)
 {
     const nb_status rc = nb_fail(err, NB_EEXISTS, "out.exists", "", "it exists already; use --force to replace it, or choose another name");
@@ -303,6 +308,11 @@ nb_status nb_out_open(nb_out **out, const char *path, bool force, nb_err *err)
         }
         if (!force) {
             rc = nb_exists_failed(err, path);
+            goto fail;
+        }
+        if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)) { /* as root, /dev/null itself would be gone */
+            rc = nb_fail(err, NB_EWRITE, "out.write", "", "it is a device, a pipe or a socket, which an output would take the place of");
+            nb_err_at(err, path, NULL);
             goto fail;
         }
     }
@@ -396,7 +406,7 @@ nb_status nb_rename(const char *from, const char *to, bool replace, nb_err *err)
             return NB_OK;
         if (errno == EEXIST)
             return nb_exists_failed(err, to);
-        if (errno != EINVAL && errno != ENOSYS)
+        if (!nb_not_supported(errno))
             return nb_write_failed(err, errno, to, "renaming");
         if (lstat(to, &st) == 0) /* a file system without the exclusive form */
             return nb_exists_failed(err, to);
@@ -414,7 +424,7 @@ nb_status nb_sync_parent(const char *path, nb_err *err)
     if (!dir)
         return nb_enomem(err, "a file name");
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != EROFS)) /* some file systems cannot sync a directory */
+    if (fd < 0 || (fsync(fd) != 0 && !nb_not_supported(errno) && errno != EROFS)) /* some file systems cannot sync a directory */
         rc = nb_write_failed(err, errno, dir, "syncing the directory");
     if (fd >= 0)
         close(fd);

@@ -337,7 +337,7 @@ static nb_status sync_all(const nb_outdir *d, nb_err *err)
         if (f >= 0)
             close(f);
     }
-    if (rc == NB_OK && fsync(fd) != 0 && errno != EINVAL)
+    if (rc == NB_OK && fsync(fd) != 0 && !nb_not_supported(errno))
         rc = nb_write_failed(err, errno, d->path, "syncing");
     closedir(dir);
     return rc;

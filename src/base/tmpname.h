@@ -11,6 +11,8 @@
 char *nb_tmp_name(const char *path, bool hidden);
 /* NB_EWRITE "out.no_space" or "out.write" for errno `e`; `doing` as in "writing". */
 nb_status nb_write_failed(nb_err *err, int e, const char *path, const char *doing);
+/* Does errno `e` of a call that one can do without say that the file system does not know it (hardening DU-11)? */
+bool nb_not_supported(int e);
 /* NB_EEXISTS "out.exists". */
 nb_status nb_exists_failed(nb_err *err, const char *path);
 /* Rename; without `replace` an existing target is NB_EEXISTS. */
