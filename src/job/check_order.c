@@ -7,8 +7,6 @@
 #include "job/check_priv.h"
 #include "quant/convention.h"
 
-enum { MIN_CODES = 4096 };
-
 static nb_status hit_order(nb_checker *c, const nb_linear *lin, const nb_order_verdict *v, nb_err *err)
 {
     const char *file = lin->parts[0]->file, *name = lin->parts[0]->name;
@@ -61,7 +59,7 @@ nb_status nb_check_order(nb_checker *c, nb_err *err)
     if (t.n_square >= 2 && t.square[1] > 0 && t.square[0] >= 1.4 * t.square[1] &&
         (rc = nb_rule_hit(c->report, err, "ORD-003", first->parts[0]->file, first->prefix, "scales appear to be transposed.")) != NB_OK)
         return rc;
-    if (first->spec.bits >= 3 && t.n_codes >= MIN_CODES && t.reach > 0.29 * (double)t.n_codes)
+    if (v.wrapped)
         return nb_rule_hit(c->report, err, "ORD-009", first->parts[0]->file, first->prefix,
                            "Codes look signed; %s stores codes with an offset of %u.", first->format->name, 1u << (first->spec.bits - 1));
     return NB_OK;

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "quant/formats.h"
 
-enum { SAMPLES = 4, OUTPUTS = 64, MIN_PAIRS = 256, ORDER_SAMPLES = 24 };
+enum { SAMPLES = 4, OUTPUTS = 64, MIN_PAIRS = 256, MIN_CODES = 4096, ORDER_SAMPLES = 24 };
 enum { PART_QZEROS = 1 }; /* of the gptq rows */
 
 /* Code means minus zero points over groups, under three readings. */
@@ -321,12 +321,15 @@ static void fill_stats(stripe_stats *s, const nb_qlin *q, size_t period, nb_orde
     }
     s->n = s->n / period * period;
     for (size_t o = 0; o < q->n; o++) {
-        uint64_t reach = 0;
+        uint64_t reach = 0, inner = 0;
         for (size_t i = 0; i < q->k; i++) {
-            const int d = (int)q->codes[o * q->k + i] - (int)half;
-            reach += (uint64_t)(d < 0 ? -d : d);
+            const unsigned c = q->codes[o * q->k + i], d = c < half ? half - c : c - half, inside = c != 0 && c != maxq;
+            reach += d;
+            inner += inside * d;
+            t->n_inner += inside;
         }
         t->reach += (double)reach / (2.0 * half);
+        t->inner += (double)inner / (2.0 * half);
     }
     t->n_codes += q->n * q->k;
 }
@@ -403,6 +406,8 @@ static void add_order(nb_order_test *t, const nb_order_test *a)
     t->n_under += a->n_under;
     t->reach += a->reach;
     t->n_codes += a->n_codes;
+    t->inner += a->inner;
+    t->n_inner += a->n_inner;
 }
 
 nb_status nb_order_sample(const nb_store *s, const nb_linear *linears, size_t n, nb_pool *pool, const nb_linear **first, nb_order_test *t,
@@ -438,14 +443,25 @@ nb_status nb_order_sample(const nb_store *s, const nb_linear *linears, size_t n,
     return rc;
 }
 
+/* Codes lie at both ends of the range, and not only because small groups, or weights of two values, end there: those between the ends
+ * thin out towards the middle too, where they would be as many as anywhere else. */
+static bool looks_signed(unsigned bits, const nb_order_test *t)
+{
+    const double range = (double)(1u << bits), even = (range / 2 - 1) / 2 / range; /* what evenly spread ones reach */
+
+    return bits >= 3 && t->n_codes >= MIN_CODES && t->reach > 0.29 * (double)t->n_codes && t->n_inner >= MIN_CODES / 4 &&
+           t->inner > 1.15 * even * (double)t->n_inner;
+}
+
 nb_order_verdict nb_order_judge(const nb_linear *first, const nb_order_test *t)
 {
     nb_order_verdict v = { .mean = t->n_pairs ? t->offset / (double)t->n_pairs : 0 };
 
     v.columns = t->n_linears >= 2 && t->spread[1] > 0 && t->spread[0] >= 1.4 * t->spread[1];
     v.zeros = !v.columns && t->n_linears >= 2 && t->zero_spread[1] > 0 && t->zero_spread[0] >= 2.5 * t->zero_spread[1];
-    if (strcmp(first->format->method, "awq") == 0 && first->spec.bits <= 4 && t->n_pairs >= MIN_PAIRS && fabs(v.mean) > 0.65 &&
-        fabs(v.mean) < 1.35)
+    v.wrapped = looks_signed(first->spec.bits, t); /* their means say nothing about zero points */
+    if (!v.wrapped && strcmp(first->format->method, "awq") == 0 && first->spec.bits <= 4 && t->n_pairs >= MIN_PAIRS &&
+        fabs(v.mean) > 0.65 && fabs(v.mean) < 1.35)
         v.offset = v.mean > 0 ? 1 : -1;
     return v;
 }

@@ -31,6 +31,8 @@ typedef struct nb_order_test {
     size_t n_pairs, n_over, n_under; /* pairs; those above +0.5, below -0.5                                              */
     double reach;                    /* sum of |code - middle| / 2^bits over n_codes codes                                        */
     size_t n_codes;
+    double inner; /* the same over the n_inner codes that are neither 0 nor the largest: ends of groups */
+    size_t n_inner;
 } nb_order_test;
 
 /* The other order of columns inside a word that files of this layout were seen in: the permutation of `*period` columns, or NULL. */
@@ -47,6 +49,7 @@ typedef struct nb_order_verdict {
     bool zeros;   /* zero points alone were (ORD-004)                                     */
     int offset;   /* true zero point minus the stored one, 1 or -1 (ORD-002, AWQ); else 0 */
     double mean;  /* of code mean - zero point                                            */
+    bool wrapped; /* codes without the offset of half the range (ORD-009)                 */
 } nb_order_verdict;
 nb_order_verdict nb_order_judge(const nb_linear *first, const nb_order_test *t);
 

@@ -185,17 +185,29 @@ typedef struct made {
     unsigned bits;
     bool transposed, interleaved;
     const char *rule, *what;
+    bool flipped; /* codes without their offset */
+    int levels;   /* weights have this many values; 0: any */
 } made;
 
-#define AWQ_CONFIG(b)                                                                                                                      \
-    "{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":" b ",\"group_size\":32,\"zero_point\":false,\"version\":\"gemm\"}}"
+#define AWQ_CONFIG_G(b, g)                                                                                                                 \
+    "{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":" b ",\"group_size\":" g ",\"zero_point\":false,\"version\":\"gemm\"}}"
+
+#define AWQ_CONFIG(b) AWQ_CONFIG_G(b, "32")
 
 static const made made_rows[] = {
-    { "square as it is", AWQ_CONFIG("4"), 32, 1024, 32, 4, false, false, "", "" },
-    { "ORD-003 scales transposed", AWQ_CONFIG("4"), 32, 1024, 32, 4, true, false, "ORD-003", "scales appear to be transposed." },
-    { "8 bit as it is", AWQ_CONFIG("8"), 64, 512, 32, 8, false, false, "", "" },
+    { "square as it is", AWQ_CONFIG("4"), 32, 1024, 32, 4, false, false, "", "", false, 0 },
+    { "ORD-003 scales transposed", AWQ_CONFIG("4"), 32, 1024, 32, 4, true, false, "ORD-003", "scales appear to be transposed.", false, 0 },
+    { "8 bit as it is", AWQ_CONFIG("8"), 64, 512, 32, 8, false, false, "", "", false, 0 },
     { "ORD-008 bytes interleaved", AWQ_CONFIG("8"), 64, 512, 32, 8, false, true, "ORD-008",
-      "8-bit codes look interleaved; this layout has no public writer. Please report the producer." },
+      "8-bit codes look interleaved; this layout has no public writer. Please report the producer.", false, 0 },
+    { "ORD-009 groups of 4 as they are", AWQ_CONFIG_G("4", "4"), 64, 512, 4, 4, false, false, "", "", false, 0 },
+    { "ORD-009 groups of 8 as they are", AWQ_CONFIG_G("4", "8"), 64, 512, 8, 4, false, false, "", "", false, 0 },
+    { "ORD-009 groups of 16 as they are", AWQ_CONFIG_G("4", "16"), 64, 512, 16, 4, false, false, "", "", false, 0 },
+    { "ORD-009 weights of two values", AWQ_CONFIG("4"), 64, 512, 32, 4, false, false, "", "", false, 2 },
+    { "ORD-009 weights of three values", AWQ_CONFIG("4"), 64, 512, 32, 4, false, false, "", "", false, 3 },
+    { "ORD-009 signed, groups of 32", AWQ_CONFIG("4"), 64, 512, 32, 4, false, false, "ORD-009", "Codes look signed;", true, 0 },
+    { "ORD-009 signed, groups of 16", AWQ_CONFIG_G("4", "16"), 64, 512, 16, 4, false, false, "ORD-009", "Codes look signed;", true, 0 },
+    { "ORD-009 signed, 8 bits", AWQ_CONFIG("8"), 64, 512, 32, 8, false, false, "ORD-009", "Codes look signed;", true, 0 },
 };
 
 static void fill(nb_qlin *q, const made *m, unsigned layer)
@@ -209,12 +221,15 @@ static void fill(nb_qlin *q, const made *m, unsigned layer)
         double most = 0;
         for (size_t x = 0; x < m->g; x++) {
             w[x] = nb_rng_normal(9, layer, i * m->g + x);
+            if (m->levels)
+                w[x] = w[x] > 0.5 ? 1 : w[x] > -0.5 && m->levels == 3 ? 0 : -1;
             most = fmax(most, fabs(w[x]));
         }
         q->scales[m->transposed ? g * q->n_groups + o : i] = nb_f16_to_f32(nb_f32_to_f16((float)(size * most / half)));
         q->zeros[i] = (uint8_t)half;
         for (size_t x = 0; x < m->g; x++)
-            q->codes[o * m->k + g * m->g + x] = (uint8_t)fmin(nearbyint(w[x] / most * half) + half, 2 * half - 1);
+            q->codes[o * m->k + g * m->g + x] =
+                (uint8_t)((unsigned)fmin(nearbyint(w[x] / most * half) + half, 2 * half - 1) ^ (m->flipped ? (unsigned)half : 0));
     }
     nb_free(w);
 }
