@@ -136,12 +136,25 @@ static nb_status open_dir(const char *dir, nb_store **out, nb_err *err)
     return rc;
 }
 
+/* Is this the name of a file that is being written, by us ("X.part", "X.nibble-ab12cd") or by a program that fetches it (DU-04)? */
+static bool unfinished(const char *path)
+{
+    const size_t n = strlen(path), tag = strlen(".nibble-XXXXXX");
+
+    return nb_ends_with(path, ".part") || nb_ends_with(path, ".incomplete") || (n > tag && strncmp(path + n - tag, ".nibble-", 8) == 0);
+}
+
 nb_status nb_open(const char *path, nb_store **out, nb_err *err)
 {
     nb_container kind;
     nb_status rc = nb_sniff(path, &kind, err);
 
     *out = NULL;
+    if (rc == NB_OK && kind != NB_IO_DIR && unfinished(path)) {
+        rc = nb_fail(err, NB_EFORMAT, "fmt.unfinished", "",
+                     "the name of a file that is still being written; let what writes it end, or give the file its own name");
+        nb_err_at(err, path, NULL);
+    }
     if (rc != NB_OK)
         return rc;
     switch (kind) {

@@ -398,8 +398,8 @@ static nb_status copy_files(job *j, nb_outdir *out, nb_err *err)
 
     if (rc != NB_OK || !config) /* a bare tensor file: its neighbours are not a model */
         return rc;
-    rc = write_config(j, out, err);
-    return rc == NB_OK ? nb_conv_small_files(&j->in, j->o->host, out, err) : rc;
+    rc = nb_conv_small_files(&j->in, j->o->host, out, err);
+    return rc == NB_OK ? write_config(j, out, err) : rc; /* last (DU-02) */
 }
 
 nb_status nb_conv_open(const char *path, const nb_host *host, nb_conv_in *in, nb_err *err)
@@ -457,9 +457,9 @@ nb_status nb_convert(const char *in, const char *out, const nb_convert_opts *o, 
     if (rc == NB_OK)
         rc = list_items(&j, j.err);
     if (rc == NB_OK)
-        rc = copy_files(&j, dir, j.err);
-    if (rc == NB_OK)
         rc = convert_tensors(&j, dir, j.err);
+    if (rc == NB_OK)
+        rc = copy_files(&j, dir, j.err);
     nb_sink_close(j.sink);
     if (rc == NB_OK)
         rc = nb_outdir_commit(dir, j.err);

@@ -615,9 +615,9 @@ static nb_status put_config(nb_qout *o, nb_err *err)
         ok = nb_json_set(cfg, "torch_dtype", nb_json_new_str(dtype));
     ok = ok && nb_json_set(cfg, "quantization_config", nb_json_copy(q));
     if (ok)
-        rc = put_json(o, "config.json", cfg, err);
-    if (ok && rc == NB_OK)
         rc = put_json(o, "quantize_config.json", q, err);
+    if (ok && rc == NB_OK)
+        rc = put_json(o, "config.json", cfg, err); /* last of all files: what lacks it is no model (DU-02) */
     nb_json_free(q);
     nb_json_free(cfg);
     return ok ? rc : nb_enomem(err, "config.json");
@@ -626,7 +626,7 @@ static nb_status put_config(nb_qout *o, nb_err *err)
 static nb_status copy_small(nb_qout *o, nb_err *err)
 {
     static const char *const own[] = { "config.json", "quantize_config.json", "quant_config.json", "quantization_config.json" };
-    nb_status rc = put_config(o, err);
+    nb_status rc = NB_OK;
 
     for (size_t i = 0; rc == NB_OK && i < nb_hfdir_count(o->src->dir); i++) {
         const char *name = nb_hfdir_name(o->src->dir, i), *p;
@@ -641,7 +641,7 @@ static nb_status copy_small(nb_qout *o, nb_err *err)
         if (rc == NB_OK && p)
             rc = put_file(o, name, p, n, err);
     }
-    return rc;
+    return rc == NB_OK ? put_config(o, err) : rc;
 }
 
 nb_status nb_qout_put(nb_qout *o, const char *name, const char *text, nb_err *err)
@@ -649,14 +649,17 @@ nb_status nb_qout_put(nb_qout *o, const char *name, const char *text, nb_err *er
     return put_file(o, name, text, strlen(text), err);
 }
 
+nb_status nb_qout_tensors(nb_qout *o, nb_err *err)
+{
+    const nb_status rc = copy_rest(o, err);
+
+    return rc == NB_OK ? nb_sink_finish(o->sink, err) : rc;
+}
+
 nb_status nb_qout_complete(nb_qout *o, nb_err *err)
 {
-    nb_status rc = copy_rest(o, err);
+    const nb_status rc = copy_small(o, err);
 
-    if (rc == NB_OK)
-        rc = copy_small(o, err);
-    if (rc == NB_OK)
-        rc = nb_sink_finish(o->sink, err);
     return rc == NB_OK ? nb_qout_read_back(o, err) : rc;
 }
 

@@ -53,7 +53,9 @@ nb_status nb_qout_sync(nb_qout *o, nb_err *err);
 nb_status nb_qout_sum(nb_qout *o, const nb_json *names, char sum[65], nb_err *err);
 nb_status nb_qout_have(nb_qout *o, const nb_json *names, nb_err *err);
 
-/* Copy every other tensor and the small files; all is there then but the name. */
+/* Copy every other tensor: the files of tensors are complete. Then the small files, config.json last (DU-02); all is read back, and all
+ * is there then but the name. */
+nb_status nb_qout_tensors(nb_qout *o, nb_err *err);
 nb_status nb_qout_complete(nb_qout *o, nb_err *err);
 nb_status nb_qout_put(nb_qout *o, const char *name, const char *text, nb_err *err); /* one more small file */
 nb_status nb_qout_commit(nb_qout *o, nb_err *err);                                  /* the final name. Frees o in any case */

@@ -425,8 +425,10 @@ static nb_status prepare(nb_qjob *j, const char *model, nb_err *err)
 
 static nb_status finish(nb_qjob *j, nb_err *err)
 {
-    nb_status rc = nb_qcard_write(j, err);
+    nb_status rc = nb_qout_tensors(j->out, err);
 
+    if (rc == NB_OK)
+        rc = nb_qcard_write(j, err);
     if (rc == NB_OK)
         rc = nb_qout_complete(j->out, err);
     if (rc == NB_OK)

@@ -17,6 +17,7 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -26,6 +27,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/io.h"
+#include "job/load.h"
 #include "job/quantize.h"
 #include "kern/kern.h"
 
@@ -94,13 +96,26 @@ int fsync(int fd)
     return faulty(true) ? -1 : (int)syscall(SYS_fsync, fd);
 }
 
+static char renamed[600]; /* names that files of a job got, in their order; the record of the job is not part of the result */
+
+static void keep_name(const char *to)
+{
+    const char *slash = strrchr(to, '/');
+    const size_t n = strlen(renamed);
+
+    if (hook.what == COUNT && !strstr(to, "job.json") && !strstr(to, "/inputs-"))
+        snprintf(renamed + n, sizeof renamed - n, "%s ", slash ? slash + 1 : to);
+}
+
 int rename(const char *a, const char *b)
 {
+    keep_name(b);
     return faulty(true) ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, 0);
 }
 
 int renameat2(int fa, const char *a, int fb, const char *b, unsigned flags)
 {
+    keep_name(b);
     return faulty(true) ? -1 : (int)syscall(SYS_renameat2, fa, a, fb, b, flags);
 }
 
@@ -584,6 +599,39 @@ static void disturbed(void **state)
     assert_int_equal(res.resumed, 1);
 }
 
+/* Weights, then what lies beside them, config.json last, then the directory's name. What is there before that cannot be loaded. */
+static void order_and_leftovers(void **state)
+{
+    const nb_quantize_opts o = options(NB_QUANT_AWQ);
+    const char *last;
+    nb_quantize_result res;
+    char out[64], part[300];
+    nb_store *s = NULL;
+    nb_loaded l = { 0 };
+    nb_err err = { 0 };
+
+    (void)state;
+    renamed[0] = 0;
+    calls(&o);
+    last = strstr(renamed, "config.json ");
+    while (last && strstr(last + 1, " config.json "))
+        last = strstr(last + 1, " config.json ") + 1;
+    if (strncmp(renamed, "model.safetensors ", 18) != 0 || !last || strcmp(last, "config.json count ") != 0)
+        fail_msg("DU-02 the order is %s", renamed);
+    snprintf(out, sizeof out, "%s", at("half"));
+    stopped(out, "DU-02");
+    snprintf(part, sizeof part, "%s.nibble-job/result", out);
+    if (nb_load_store(&l, part, NULL, &err) == NB_OK)
+        fail_msg("DU-02 a result without its last file was taken");
+    nb_load_close(&l);
+    snprintf(part, sizeof part, "%s.nibble-job/result/model.safetensors.part", out);
+    assert_int_equal(access(part, R_OK), 0);
+    memset(&err, 0, sizeof err);
+    if (nb_open(part, &s, &err) != NB_EFORMAT || strcmp(err.cls, "fmt.unfinished") != 0)
+        fail_msg("DU-04 a file that is being written was taken: %s %s", err.cls, err.what);
+    goes_on("DU-02 half-made", out, &o, want, &res);
+}
+
 static void changed_input(void **state)
 {
     meddler m = { .at = 9, .what = CHANGE };
@@ -659,6 +707,71 @@ static void names_and_room(void **state)
     disk_full = false;
     assert_int_not_equal(access(at("room"), F_OK), 0);
     assert_int_not_equal(access(at("room.nibble-job"), F_OK), 0);
+}
+
+/* ---- what the world does ---- */
+
+static bool clock_jumps;
+
+/* The time of day leaps back and forth by years. */
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    static atomic_long turn;
+    const int rc = (int)syscall(SYS_clock_gettime, id, t);
+
+    if (clock_jumps && id == CLOCK_REALTIME)
+        t->tv_sec += atomic_fetch_add(&turn, 1) % 2 ? -100000000 : 100000000;
+    return rc;
+}
+
+static void halt(void *user, const nb_quantize_row *r)
+{
+    if (r->done % *(size_t *)user == 0)
+        raise(SIGSTOP);
+}
+
+/* In a child: stopped at every `each`-th linear and continued by us; without a terminal and descriptors; the clock jumping. */
+static void suspended(void **state)
+{
+    static const struct {
+        const char *label;
+        size_t each;
+        bool bare, jumps;
+    } rows[] = { { "DU-24 suspended, continued", 3, false, false },
+                 { "DU-24 no terminal, no descriptors", 1000, true, false },
+                 { "DU-24 the clock jumps", 1000, false, true } };
+    char out[64];
+
+    (void)state;
+    snprintf(out, sizeof out, "%s", at("halted"));
+    for (size_t i = 0; i < NB_LEN(rows); i++) {
+        nb_quantize_opts o = options(NB_QUANT_AWQ);
+        size_t each = rows[i].each, stops = 0;
+        int st = 0;
+        const pid_t pid = fork();
+
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            nb_err err;
+            o.on_row = halt;
+            o.user = &each;
+            clock_jumps = rows[i].jumps;
+            if (rows[i].bare) {
+                setsid();
+                for (int fd = 0; fd < 3; fd++)
+                    close(fd);
+            }
+            _exit(run(out, &o, NULL, &err));
+        }
+        while (waitpid(pid, &st, WUNTRACED) == pid && WIFSTOPPED(st)) {
+            stops++;
+            assert_int_equal(kill(pid, SIGCONT), 0);
+        }
+        if (!WIFEXITED(st) || WEXITSTATUS(st) != NB_OK || stops != 14 / each)
+            fail_msg("%s: status %x, stopped %zu times", rows[i].label, (unsigned)st, stops);
+        same_dir(rows[i].label, out, want);
+        sh("rm -rf '%s'", out);
+    }
 }
 
 /* ---- the same bytes ---- */
@@ -756,10 +869,12 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed),        cmocka_unit_test(faults),         cmocka_unit_test(cut_writes), cmocka_unit_test(flipped),
-        cmocka_unit_test(record),        cmocka_unit_test(mismatch),       cmocka_unit_test(damaged),    cmocka_unit_test(disturbed),
-        cmocka_unit_test(changed_input), cmocka_unit_test(planted),        cmocka_unit_test(caps),       cmocka_unit_test(no_memory),
-        cmocka_unit_test(deterministic), cmocka_unit_test(names_and_room),
+        cmocka_unit_test(killed),        cmocka_unit_test(faults),         cmocka_unit_test(cut_writes),
+        cmocka_unit_test(flipped),       cmocka_unit_test(record),         cmocka_unit_test(mismatch),
+        cmocka_unit_test(damaged),       cmocka_unit_test(disturbed),      cmocka_unit_test(changed_input),
+        cmocka_unit_test(planted),       cmocka_unit_test(caps),           cmocka_unit_test(no_memory),
+        cmocka_unit_test(deterministic), cmocka_unit_test(names_and_room), cmocka_unit_test(order_and_leftovers),
+        cmocka_unit_test(suspended),
     };
 
     return cmocka_run_group_tests(tests, make, drop);
