@@ -109,7 +109,7 @@ static bool print_json_line(nb_json *o)
 /* ---- host callbacks ---- */
 
 static struct {
-    double t0, last;
+    double t0, last; /* when this kind of work began, when anything was last shown */
     uint64_t first_done;
     const char *what;
     bool shown; /* a bar is on the screen */
@@ -147,7 +147,7 @@ static void host_progress(void *user, const nb_progress *p)
 {
     const nb_cli *cli = user;
     const double now = nb_now();
-    const double every = cli->tty_err ? 0.1 : 5.0;
+    const double every = cli->tty_err ? 1.0 : 5.0; /* at most one a second, whatever is shown (DU-25) */
     const bool fresh = !bar.what || strcmp(bar.what, p->what) != 0;
     char done[32], total[32], rss[32], left[64] = "";
     double rate;
@@ -156,13 +156,13 @@ static void host_progress(void *user, const nb_progress *p)
         return;
     if (fresh) {
         bar.what = p->what;
-        bar.t0 = bar.last = now;
+        bar.t0 = now;
         bar.first_done = p->done;
         if (!cli->tty_err)
-            return;
-    } else if (now - bar.last < every) {
-        return;
+            bar.last = now;
     }
+    if (now - bar.last < every)
+        return;
     bar.last = now;
     rate = now > bar.t0 ? (double)(p->done - bar.first_done) / (now - bar.t0) : 0;
     put_amount(done, sizeof done, p, p->done);

@@ -67,6 +67,31 @@ diff -r "$TMP/whole" "$TMP/killed" >"$TMP/out" || fail "DU-13 other bytes"
 [ ! -e "$TMP/killed.nibble-job" ] || fail "DU-13: the directory of the job is still there"
 echo "ok DU-13 DU-14 killed, refused, gone on"
 
+# Nothing that is shown is needed: no terminal, closed descriptors, a full one; and a bar moves once a second at most.
+same() { # LABEL: what was written to $TMP/shown is what it is without all that
+    diff -r "$TMP/free" "$TMP/shown" >"$TMP/out" || fail "$1: other bytes"
+    rm -rf "$TMP/shown"
+}
+# shellcheck disable=SC2086
+{
+    "$NIBBLE" quantize $model $small -o "$TMP/shown" <&- >&- 2>&- || fail "DU-24 closed descriptors"
+    same "DU-24 closed descriptors"
+    "$NIBBLE" quantize $model $small -o "$TMP/shown" 2>/dev/full || fail "DU-25 a full stderr"
+    same "DU-25 a full stderr"
+    if command -v script >"$TMP/out" && command -v setsid >"$TMP/out"; then
+        begin=$(date +%s)
+        script -qec "$NIBBLE quantize $model $small -o $TMP/shown" "$TMP/tty" </dev/null >"$TMP/out" 2>&1 || fail "DU-25 on a terminal"
+        bars=$(tr '\r' '\n' <"$TMP/tty" | grep -c 'quantize [0-9]*/28 modules') # two more: the first one, and a second that had begun
+        [ "$bars" -ge 1 ] && [ "$bars" -le $(($(date +%s) - begin + 2)) ] || fail "DU-25: $bars bars"
+        same "DU-25 on a terminal"
+        setsid "$NIBBLE" quantize $model $small -q -o "$TMP/shown" </dev/null || fail "DU-24 no terminal"
+        same "DU-24 no terminal"
+    else
+        echo "skipped DU-25 a terminal: no script or setsid here"
+    fi
+}
+echo "ok DU-24 DU-25 what is shown changes nothing"
+
 # What the engines say about what was written.
 engines() { # DIR
     "$NIBBLE" inspect "$1" --engines vllm,sglang,transformers,gptqmodel --gpu sm80 >"$TMP/out" 2>"$TMP/err" || fail "engines: $1"
