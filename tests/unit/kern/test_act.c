@@ -1,4 +1,6 @@
 /* test_act.c - A16 and A8 activations: every table against scalar, scalar against the definition. */
+#include <stdlib.h>
+
 #include "q4_case.h"
 
 static const struct {
@@ -59,6 +61,31 @@ static void tables_agree(void **state)
                     nb_free(perm);
                 }
     }
+}
+
+/* Every length from 1 to 65, from floats that begin 4 bytes behind a cache line. */
+static void edge_lengths(void **state)
+{
+    enum { M = 2, G = 32 };
+    const nb_kern *ref = nb_kern_find("scalar");
+    float *room = aligned_alloc(64, 64 * 16);
+
+    (void)state;
+    assert_non_null(room);
+    for (size_t ti = 0; ti < nb_kern_count(); ti++)
+        for (size_t k = 1; runs(nb_kern_at(ti)) && k <= 65; k++)
+            for (int a8 = 0; a8 < 2; a8++) {
+                const size_t bytes = nb_act_bytes(M, k, G);
+                float *x = room + 1;
+                nb_act a, b;
+
+                x_fill(x, M * k, X_NORMAL, k);
+                void *got = act_make(&a, nb_kern_at(ti), x, k, M, k, G, NULL, a8), *want = act_make(&b, ref, x, k, M, k, G, NULL, a8);
+                same("NU-16 edge lengths, unaligned", nb_kern_at(ti)->name, got, want, bytes);
+                guard_free(got, bytes, nb_kern_at(ti)->name);
+                guard_free(want, bytes, "scalar");
+            }
+    free(room);
 }
 
 /* |v*step - x| <= step/2 and a little for the rounding of 32512/a (127/a), of the product and of step. */
@@ -153,10 +180,8 @@ static void denormals_are_zero(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_agree),
-        cmocka_unit_test(scalar_meets_the_definition),
-        cmocka_unit_test(not_finite_is_kept),
-        cmocka_unit_test(denormals_are_zero),
+        cmocka_unit_test(tables_agree),       cmocka_unit_test(edge_lengths),       cmocka_unit_test(scalar_meets_the_definition),
+        cmocka_unit_test(not_finite_is_kept), cmocka_unit_test(denormals_are_zero),
     };
     return cmocka_run_group_tests_name("kern act", tests, NULL, NULL);
 }

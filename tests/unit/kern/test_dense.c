@@ -127,6 +127,15 @@ static void test_shapes(void **state)
                     check_shape(ns[i], ks[j], dtypes[t], ns[i] * ks[j] <= 65 * 100 ? MAX_M : ns[i] == 65 ? 33 : 7);
 }
 
+/* NU-16: every number of inputs from 1 to 65, rows of tokens that begin anywhere. */
+static void test_edge_lengths(void **state)
+{
+    (void)state;
+    for (size_t k = 1; k <= 65; k++)
+        if (!left_out())
+            check_shape(65, k, dtypes[k % 3], 5);
+}
+
 /* More tokens than pass a block at once. */
 static void test_many_tokens(void **state)
 {
@@ -257,8 +266,8 @@ static void test_layout_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_many_tokens),    cmocka_unit_test(test_parts_and_rows),
-        cmocka_unit_test(test_special_values), cmocka_unit_test(test_layout_refuses),
+        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_edge_lengths),   cmocka_unit_test(test_many_tokens),
+        cmocka_unit_test(test_parts_and_rows), cmocka_unit_test(test_special_values), cmocka_unit_test(test_layout_refuses),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -286,22 +286,48 @@ static void test_formulas(void **state)
             }
 }
 
-static void compare(size_t c, const inputs *before, const char *what)
+/* In *got. */
+static void compare_in(inputs *got, size_t c, const inputs *before, const char *what)
 {
-    static inputs want, got;
+    static inputs want;
 
     want = *before;
     rows[c].run(nb_kern_find("scalar"), &want);
     for (size_t t = 0; t < nb_kern_count(); t++) {
         if (!table_here(t))
             continue;
-        got = *before;
-        rows[c].run(nb_kern_at(t), &got);
+        *got = *before;
+        rows[c].run(nb_kern_at(t), got);
         for (size_t i = 0; i < MAX_N; i++) /* past n too: nothing else may change */
-            if (!same_float(got.y[i], want.y[i]) || (i >= before->n && !same_float(got.y[i], before->y[i])))
+            if (!same_float(got->y[i], want.y[i]) || (i >= before->n && !same_float(got->y[i], before->y[i])))
                 fail_msg("%s, %s: n %zu: %s has %.9g at %zu, scalar %.9g", rows[c].label, what, before->n, nb_kern_at(t)->name,
-                         (double)got.y[i], i, (double)want.y[i]);
+                         (double)got->y[i], i, (double)want.y[i]);
     }
+}
+
+static void compare(size_t c, const inputs *before, const char *what)
+{
+    static inputs got;
+
+    compare_in(&got, c, before, what);
+}
+
+/* Every length from 1 to 65, from vectors that begin 8 bytes behind a cache line. */
+static void test_edge_lengths(void **state)
+{
+    static inputs v;
+    unsigned char *room = aligned_alloc(64, (sizeof v + 127) / 64 * 64);
+    (void)state;
+
+    assert_non_null(room);
+    for (size_t c = 0; c < N_ROWS; c++)
+        for (size_t n = 1; n <= 65; n++) {
+            if (left_out())
+                continue;
+            fill(&v, n, 0, 3, n);
+            compare_in((void *)(room + 8), c, &v, "NU-16 edge lengths, unaligned");
+        }
+    free(room);
 }
 
 static void test_tables_agree(void **state)
@@ -461,13 +487,10 @@ static void test_no_scalar_in_disguise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formulas),
-        cmocka_unit_test(test_tables_agree),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_row_max),
-        cmocka_unit_test(test_nan_propagates),
-        cmocka_unit_test(test_functions),
-        cmocka_unit_test(test_no_scalar_in_disguise),
+        cmocka_unit_test(test_formulas),     cmocka_unit_test(test_tables_agree),
+        cmocka_unit_test(test_edge_lengths), cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_row_max),      cmocka_unit_test(test_nan_propagates),
+        cmocka_unit_test(test_functions),    cmocka_unit_test(test_no_scalar_in_disguise),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

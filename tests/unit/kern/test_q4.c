@@ -115,6 +115,25 @@ static void tables_agree_over_shapes(void **state)
     }
 }
 
+/* Every number of inputs from 1 to 65: integer products are equal bit by bit. */
+static void edge_lengths(void **state)
+{
+    const form of = *(const form *)*state;
+    static const size_t ms[] = { 1, 2, 5 };
+
+    for (size_t k = 1; k <= 65; k++) {
+        product p;
+        char label[32];
+
+        if (left_out())
+            continue;
+        snprintf(label, sizeof label, "NU-16 %zu inputs", k);
+        product_make(&p, of, 65, k, k, 5, CODES_RANDOM, ZEROS_RANDOM, X_NORMAL, k % 2);
+        compare(&p, ms, NB_LEN(ms), label);
+        product_free(&p);
+    }
+}
+
 /* Outputs that are no multiple of a tile of some kernel. */
 static void bb07_outputs(void **state)
 {
@@ -501,6 +520,7 @@ int main(void)
         { title ", four bits, A8", test, NULL, NULL, &four_a8 }, { title ", eight bits, A8", test, NULL, NULL, &eight_a8 }
         ALL_FORMS("tables agree over shapes", tables_agree_over_shapes),
         ALL_FORMS("tables agree over values", tables_agree_over_values),
+        ALL_FORMS("NU-16 edge lengths", edge_lengths),
         ALL_FORMS("batch equals single tokens", batch_equals_single_tokens),
         ALL_FORMS("strips and threads", strips_and_threads),
         ALL_FORMS("scalar meets the formula", scalar_meets_the_formula),
