@@ -77,7 +77,7 @@ typedef enum nb_finish {
     NB_FINISH_STOP,
     NB_FINISH_LENGTH,
     NB_FINISH_CANCEL,
-    NB_FINISH_ERROR, /* err says why: "sample.numeric", "engine.step", "queue.timeout", "request.timeout", "kv.exhausted" */
+    NB_FINISH_ERROR, /* err says why: "sample.numeric", "sample.constraint", "engine.step", "queue.timeout", "request.timeout", "kv.exhausted" */
     NB_FINISH_COUNT
 } nb_finish;
 

@@ -106,7 +106,9 @@ static bool ranks_before(float a, int32_t a_id, float b, int32_t b_id)
 
 static float logprob_of(float x, float top, double log_sum)
 {
-    return x > -INFINITY ? (float)((double)(x - top) - log_sum) : -9999.0f;
+    const float below = x - top; /* of finite ones too it may be -Inf */
+
+    return below > -INFINITY ? (float)((double)below - log_sum) : -9999.0f;
 }
 
 nb_status nb_sampler_logprobs(nb_sampler *s, const float *logits, int32_t id, unsigned n_top, nb_logprob *lp, nb_err *err)
@@ -392,6 +394,8 @@ static int32_t sample_late(nb_sampler *s, float *x, float top, float t, const nb
     s->kern->exp_sum(s->w, x, top, s->vocab);
     order_begin(s);
     n = cut(s, x, top, &only_k, &total);
+    if (!isfinite(top / t)) /* all others are infinitely far below */
+        return s->kept[0].id;
     if (p->typical_p > 0 && p->typical_p < 1)
         n = typical(s, n, &total, p->typical_p);
     if (p->top_p < 1)
@@ -406,7 +410,8 @@ static int32_t sample_late(nb_sampler *s, float *x, float top, float t, const nb
     return draw(s, x, x[0], n, total, 1, u);
 }
 
-static int32_t sample(nb_sampler *s, float *x, float top, const nb_draw *d)
+/* best: where `top` is, the first of equals. */
+static int32_t sample(nb_sampler *s, float *x, size_t best, float top, const nb_draw *d)
 {
     const nb_sampling *p = d->p;
     const float t = p->temperature < 0.01f ? 0.01f : p->temperature;
@@ -418,6 +423,8 @@ static int32_t sample(nb_sampler *s, float *x, float top, const nb_draw *d)
 
     if (p->late_temperature && (is_typical || p->top_p < 1 || p->min_p > 0 || p->top_k > 0)) /* without a cut there is no order */
         return sample_late(s, x, top, t, p, u);
+    if (!isfinite(top / t)) /* all others are infinitely far below */
+        return (int32_t)best;
     for (size_t i = 0; i < s->vocab; i++)
         x[i] /= t;
     top /= t;
@@ -460,10 +467,13 @@ nb_status nb_sampler_pick(nb_sampler *s, float *logits, const nb_draw *d, int32_
         adjust(s, logits, d);
     if (d->mask || adjusted(d)) {
         best = s->kern->row_max(logits, s->vocab, &top);
+        if (best < s->vocab && top == -INFINITY)
+            return nb_fail(err, NB_EINTERNAL, "sample.constraint", "SO-09",
+                           "no token may follow: constraints, allowed and bad words exclude all");
         rc = not_finite(s, best, top, err);
         if (rc != NB_OK)
             return rc;
     }
-    *out = d->p->temperature < 1e-5f ? (int32_t)best : sample(s, logits, top, d);
+    *out = d->p->temperature < 1e-5f ? (int32_t)best : sample(s, logits, best, top, d);
     return d->logprobs ? nb_sampler_logprobs(s, s->raw, *out, d->top, lp, err) : NB_OK;
 }

@@ -653,10 +653,11 @@ static void on_done(nb_gen *g, nb_choice *c, const nb_event *ev)
                       strcmp(ev->err->cls, "queue.timeout") == 0     ? 503
                       : strcmp(ev->err->cls, "request.timeout") == 0 ? 504
                                                                      : 500,
-                      strcmp(ev->err->cls, "queue.timeout") == 0     ? "queue_timeout"
-                      : strcmp(ev->err->cls, "request.timeout") == 0 ? "request_timeout"
-                      : strcmp(ev->err->cls, "sample.numeric") == 0  ? "numerical_error"
-                                                                     : "internal_error",
+                      strcmp(ev->err->cls, "queue.timeout") == 0       ? "queue_timeout"
+                      : strcmp(ev->err->cls, "request.timeout") == 0   ? "request_timeout"
+                      : strcmp(ev->err->cls, "sample.numeric") == 0    ? "numerical_error"
+                      : strcmp(ev->err->cls, "sample.constraint") == 0 ? "constraint_dead_end"
+                                                                       : "internal_error",
                       NULL, ev->err);
 }
 

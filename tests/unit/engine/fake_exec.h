@@ -16,7 +16,8 @@ typedef struct fake {
     nb_exec base;
     size_t n_pages, largest, rows, runs; /* largest: batch seen */
     int fail_in;                         /* run number from now that fails; 0: none */
-    int32_t poison;                      /* a sequence that holds this id gives NaN; -1: none */
+    int32_t poison;                      /* a sequence that holds this id gives `bad`; -1: none */
+    float bad;                           /* NaN, unless changed; -Inf: in all logits, else in one */
     double clock, cost;                  /* seconds, moved by cost a row and run */
     int32_t *cell;                       /* [n_pages][NB_PAGE] */
     size_t n_near, window;               /* tokens are kept a second time in pages of a window: those that a row may look at */
@@ -98,7 +99,8 @@ static nb_status fake_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *
             assert_true(h == f->state[b->seqs[b->seq[i]].state].hash);
         fake_logits(h, logits);
         if (bad)
-            logits[VOCAB / 2] = NAN;
+            for (int v = f->bad < 0 ? 0 : VOCAB / 2; v < (f->bad < 0 ? VOCAB : VOCAB / 2 + 1); v++)
+                logits[v] = f->bad;
         logits += VOCAB;
     }
     return NB_OK;
@@ -171,6 +173,7 @@ static fake *fake_open(size_t n_pages)
     f->clock = 1;
     f->cost = 1e-3;
     f->poison = -1;
+    f->bad = NAN;
     f->cell = nb_alloc_array(n_pages * NB_PAGE, sizeof *f->cell);
     if (f->cell)
         memset(f->cell, 0xff, n_pages * NB_PAGE * sizeof *f->cell);

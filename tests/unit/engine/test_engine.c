@@ -180,7 +180,7 @@ static nb_engine_stats one_history(uint64_t stream, const nb_engine_opts *o)
     return st;
 }
 
-/* AT-1, AT-5, OV-03, OV-06: pools from the smallest that holds one context, so that blocks are taken back all the time. */
+/* AT-1, AT-5, OV-03, OV-06; NU-13 and, as every other job is drawn with a seed, NU-14: each answer is the one computed alone. Pools from the smallest that holds one context, so that blocks are taken back all the time. */
 static void test_random_histories(void **state)
 {
     static const nb_engine_opts rows[] = {

@@ -1,4 +1,4 @@
-/* test_invariance.c - AT-3 on real executors: the logits of a token, compared by memcmp, are the same alone and in any batch, for any
+/* test_invariance.c - AT-3, NU-13, NU-14 on real executors: the logits of a token, compared by memcmp, are the same alone and in any batch, for any
  * slices, from the cache or computed, after lost blocks, with any number of threads. A spy around the executor knows the tokens that
  * lie in each page and keeps the first logits it sees after each history; all later ones must be equal to the bit. */
 #include "unit/model/fixture.h"

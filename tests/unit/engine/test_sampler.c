@@ -430,6 +430,125 @@ static void test_distribution(void **state)
     nb_sampler_close(s);
 }
 
+/* NU-11: settings at their ends over rows at their ends: something that can be drawn is drawn, log-probabilities are finite and sum to
+ * 1; where only the likeliest can be drawn it is, the lowest id of equals. */
+static void test_extremes(void **state)
+{
+    enum { N = NB_MAX_TOP };
+    static const struct {
+        const char *label;
+        nb_sampling p;
+        bool greedy; /* only the likeliest is left, of equals the first that the draw allows */
+    } settings[] = {
+        { "greedy", { .top_p = 1, .repetition_penalty = 1 }, true },
+        { "temperature 1e-6", { .temperature = 1e-6f, .top_p = 1, .repetition_penalty = 1 }, true },
+        { "temperature 2", { .temperature = 2, .top_p = 1, .repetition_penalty = 1 }, false },
+        { "temperature 0.01", { .temperature = 0.01f, .top_p = 1, .repetition_penalty = 1 }, false },
+        { "top_p 1e-9", { .temperature = 1, .top_p = 1e-9f, .repetition_penalty = 1 }, true },
+        { "top_p 1e-9, hot", { .temperature = 2, .top_p = 1e-9f, .repetition_penalty = 1 }, true },
+        { "top_k 1", { .temperature = 1, .top_k = 1, .top_p = 1, .repetition_penalty = 1 }, false }, /* keeps ties */
+        { "top_k 1, top_p 1e-9", { .temperature = 1, .top_k = 1, .top_p = 1e-9f, .repetition_penalty = 1 }, true },
+        { "min_p 1", { .temperature = 1, .top_p = 1, .min_p = 1, .repetition_penalty = 1 }, false },
+        { "typical 1e-9", { .temperature = 1, .top_p = 1, .typical_p = 1e-9f, .repetition_penalty = 1 }, false },
+        { "all at once",
+          { .temperature = 0.01f, .top_k = 1, .top_p = 1e-9f, .min_p = 1, .typical_p = 1e-9f, .repetition_penalty = 1 },
+          false },
+        { "late", { .temperature = 0.01f, .top_k = 5, .top_p = 0.9f, .repetition_penalty = 1, .late_temperature = true }, false },
+        { "late, top_p 1e-9", { .temperature = 2, .top_p = 1e-9f, .repetition_penalty = 1, .late_temperature = true }, true },
+        { "penalty 1e-38", { .temperature = 0.5f, .top_p = 1, .repetition_penalty = 1e-38f }, false },
+        { "penalty 1e-38, top_p", { .temperature = 0.5f, .top_p = 0.9f, .repetition_penalty = 1e-38f }, false },
+        { "penalty 1e6", { .temperature = 1, .top_p = 0.9f, .repetition_penalty = 1e6f }, false },
+    };
+    static const char *const shapes[] = { "random", "ties", "all equal", "one huge", "all huge", "ends of f32", "one left" };
+    nb_sampler *s = NULL;
+
+    (void)state;
+    assert_int_equal(nb_sampler_open(N, &s, NULL), NB_OK);
+    for (size_t k = 0; k < NB_LEN(settings) * NB_LEN(shapes) * 20; k++) {
+        const size_t set = k % NB_LEN(settings), shape = k / NB_LEN(settings) % NB_LEN(shapes), best = k % N;
+        nb_sampling p = settings[set].p;
+        const int32_t prompt[] = { (int32_t)best };
+        const nb_draw d = { .p = &p, .ids = prompt, .n_ids = 1, .n_prompt = 1, .logprobs = true, .top = N };
+        float logits[N], copy[N];
+        nb_logprob lp[1 + NB_MAX_TOP];
+        nb_err err = { 0 };
+        double sum = 0;
+        int32_t id = -1;
+
+        p.seed = k;
+        for (size_t i = 0; i < N; i++)
+            logits[i] = copy[i] = shape == 0   ? value(k, i)
+                                  : shape == 1 ? (float)(i % 3)
+                                  : shape == 2 ? 1.0f
+                                  : shape == 3 ? (i == best ? 3e38f : value(k, i))
+                                  : shape == 4 ? 3e38f
+                                  : shape == 5 ? (i == best ? 3.4e38f : -3.4e38f)
+                                               : (i == best ? 0.9f : -INFINITY);
+        if (nb_sampler_pick(s, copy, &d, &id, lp, &err) != NB_OK) {
+            if (err.code == NB_ENUMERIC && p.repetition_penalty < 1) /* the penalty itself has left f32: the request ends */
+                continue;
+            fail_msg("%s, %s: %s", settings[set].label, shapes[shape], err.what);
+        }
+        if (id < 0 || id >= N || logits[id] == -INFINITY)
+            fail_msg("%s, %s: drew %d", settings[set].label, shapes[shape], (int)id);
+        if (settings[set].greedy)
+            assert_int_equal(id, nb_argmax(logits, N));
+        for (size_t i = 0; i <= N; i++) {
+            if (!isfinite(lp[i].logprob) || lp[i].logprob > 0)
+                fail_msg("%s, %s: log-probability %g", settings[set].label, shapes[shape], (double)lp[i].logprob);
+            sum += i ? exp((double)lp[i].logprob) : 0;
+        }
+        if (fabs(sum - 1) > 1e-5)
+            fail_msg("%s, %s: probabilities sum to %.9g", settings[set].label, shapes[shape], sum);
+    }
+    nb_sampler_close(s);
+}
+
+/* NU-09: masks that leave nothing end the draw, each by itself and together; the model is not to blame. */
+static void test_nothing_left(void **state)
+{
+    static const struct {
+        const char *label;
+        uint32_t mask, allowed; /* bits of the three ids; 0: none given */
+        size_t n_words, n_stop;
+        nb_status want;
+    } rows[] = {
+        { "NU-09 mask and allowed ids exclude each other", 1, 2, 0, 0, NB_EINTERNAL },
+        { "NU-09 all are bad words", 0, 0, 3, 0, NB_EINTERNAL },
+        { "NU-09 the only allowed one is a bad word", 0, 1, 1, 0, NB_EINTERNAL },
+        { "NU-09 the mask leaves a stop, which may not come yet", 4, 0, 0, 3, NB_EINTERNAL },
+        { "NU-09 the mask leaves one that the model excludes", 8, 0, 0, 0, NB_EINTERNAL },
+        { "one is left", 3, 2, 1, 0, NB_OK },
+    };
+    static const int32_t ids[] = { 0, 1, 2 };
+    static const nb_word words[] = { { ids, 1 }, { ids + 1, 1 }, { ids + 2, 1 } };
+    nb_sampler *s = NULL;
+
+    (void)state;
+    assert_int_equal(nb_sampler_open(4, &s, NULL), NB_OK);
+    for (size_t i = 0; i < 3 * NB_LEN(rows); i++) {
+        const size_t r = i / 3;
+        const nb_sampling p = { .temperature = (float)(i % 3), .top_p = i % 3 == 2 ? 0.5f : 1, .repetition_penalty = 1 };
+        const nb_draw d = { .p = &p,
+                            .mask = rows[r].mask ? &rows[r].mask : NULL,
+                            .allowed = rows[r].allowed ? &rows[r].allowed : NULL,
+                            .bad_words = words,
+                            .n_bad_words = rows[r].n_words,
+                            .stop_ids = ids,
+                            .n_stop_ids = rows[r].n_stop,
+                            .min_tokens = 1 };
+        float logits[4] = { 1, 2, 3, -INFINITY };
+        int32_t id = -1;
+        nb_err err = { 0 };
+
+        if (nb_sampler_pick(s, logits, &d, &id, NULL, &err) != rows[r].want || id != (rows[r].want == NB_OK ? 1 : -1))
+            fail_msg("%s: %s, drew %d", rows[r].label, err.what, (int)id);
+        assert_string_equal(err.cls, rows[r].want == NB_OK ? "" : "sample.constraint");
+    }
+    nb_sampler_close(s);
+}
+
+/* NU-08: no number, nothing drawn. */
 static void test_bad_logits(void **state)
 {
     static const struct {
@@ -437,9 +556,9 @@ static void test_bad_logits(void **state)
         float logits[3];
         nb_status want;
     } rows[] = {
-        { "one NaN", { 1, NAN, 2 }, NB_ENUMERIC },
-        { "all -inf", { -INFINITY, -INFINITY, -INFINITY }, NB_ENUMERIC },
-        { "+inf", { 1, INFINITY, 2 }, NB_ENUMERIC },
+        { "NU-08 one NaN", { 1, NAN, 2 }, NB_ENUMERIC },
+        { "NU-08 all -inf", { -INFINITY, -INFINITY, -INFINITY }, NB_ENUMERIC },
+        { "NU-08 +inf", { 1, INFINITY, 2 }, NB_ENUMERIC },
         { "some -inf", { -INFINITY, 1, -INFINITY }, NB_OK },
     };
     const nb_sampling p = { .temperature = 1, .top_p = 1, .repetition_penalty = 1 };
@@ -454,6 +573,7 @@ static void test_bad_logits(void **state)
         memcpy(logits, rows[i].logits, sizeof logits);
         if (nb_sampler_pick(s, logits, &(nb_draw){ .p = &p }, &id, NULL, &err) != rows[i].want)
             fail_msg("%s: %s", rows[i].label, err.what);
+        assert_int_equal(id, rows[i].want == NB_OK ? 1 : -1);
     }
     nb_sampler_close(s);
 }
@@ -486,7 +606,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_reference), cmocka_unit_test(test_large_vocabulary), cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_distribution),      cmocka_unit_test(test_bad_logits),       cmocka_unit_test(test_bad_settings),
+        cmocka_unit_test(test_distribution),      cmocka_unit_test(test_bad_logits),       cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_nothing_left),      cmocka_unit_test(test_bad_settings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -686,6 +686,78 @@ static void test_ends_of_neighbours(void **state)
         }
 }
 
+/* NU-08: of seven requests two meet logits that are no numbers, one in its prompt, one after its first token. Both end with the error and
+ * what was drawn before; the others' answers are those they have alone; what the first computed is not in the cache. */
+static void test_not_a_number(void **state)
+{
+    enum { N = 5, OUT = 40, POISON = 49 };
+    static const float bad[] = { NAN, INFINITY, -INFINITY };
+    static const nb_bias never = { POISON, -100 }, always = { POISON, 100 };
+    static ended alone[N];
+    static int32_t prompt[N + 2][120];
+    nb_request r[N + 2];
+
+    (void)state;
+    for (size_t i = 0; i < N + 2; i++) {
+        for (size_t k = 0; k < 120; k++)
+            prompt[i][k] = (int32_t)((k * 7 + i * (k / 3) + i) % 48);
+        r[i] = ask(prompt[i], i < N ? 30 + 20 * i : 120, OUT);
+        r[i].bias = i == N + 1 ? &always : &never;
+        r[i].n_bias = 1;
+        r[i].sampling.temperature = (float)(i % 2);
+        r[i].sampling.seed = i;
+    }
+    prompt[N][119] = POISON;
+    for (size_t i = 0; i < N; i++) {
+        fake *f;
+        nb_engine *e = fake_engine(opts(), &f);
+        alone[i] = run_one(e, &r[i]);
+        assert_int_equal(alone[i].n_output, OUT);
+        nb_engine_close(e);
+    }
+    for (size_t way = 0; way < 2 * NB_LEN(bad); way++) {
+        nb_engine_opts o = opts();
+        size_t n_got[N + 2] = { 0 }, n_failed = 0;
+        uint64_t id[N + 2];
+        const nb_event *ev;
+        nb_engine_stats st;
+        fake *f;
+
+        o.chunk = way % 2 ? 33 : 0;
+        nb_engine *e = fake_engine(o, &f);
+        f->poison = POISON;
+        f->bad = bad[way / 2];
+        for (size_t i = 0; i < N + 2; i++)
+            id[i] = add(e, &r[i]);
+        while (!nb_engine_idle(e)) {
+            const size_t n = step(e, &ev);
+            for (size_t i = 0; i < n; i++)
+                for (size_t j = 0; j < N + 2; j++) {
+                    if (ev[i].request != id[j])
+                        continue;
+                    if (ev[i].kind == NB_EV_TOKEN) {
+                        assert_int_equal(ev[i].id, j < N ? alone[j].ids[n_got[j]] : POISON);
+                        n_got[j]++;
+                    } else if (j < N) {
+                        assert_int_equal(ev[i].finish, NB_FINISH_LENGTH);
+                    } else {
+                        assert_int_equal(ev[i].finish, NB_FINISH_ERROR);
+                        assert_string_equal(ev[i].err->cls, "sample.numeric");
+                        n_failed++;
+                    }
+                }
+        }
+        for (size_t j = 0; j < N + 2; j++)
+            assert_int_equal(n_got[j], j < N ? OUT : j - N);
+        nb_engine_stats_get(e, &st);
+        assert_true(n_failed == 2 && st.numeric_errors == 2);
+        f->poison = -1;
+        assert_int_equal(run_one(e, &r[N]).n_cached, 0);
+        assert_int_equal(run_one(e, &r[N]).n_cached, 119);
+        nb_engine_close(e);
+    }
+}
+
 /* ---- time ---- */
 
 static int by_value(const void *a, const void *b)
@@ -994,6 +1066,7 @@ int main(void)
         cmocka_unit_test(test_flood),
         cmocka_unit_test(test_gone),
         cmocka_unit_test(test_ends_of_neighbours),
+        cmocka_unit_test(test_not_a_number),
         cmocka_unit_test(test_long_prompt_beside_decoders),
         cmocka_unit_test(test_priorities),
         cmocka_unit_test(test_common_prefix),
