@@ -117,6 +117,8 @@ static const struct row {
     { "SO-07 look-around", "/v1/completions", "{" P ",\"guided_regex\":\"(?=a)b\"}", NULL, 0, NULL, 400, "unsupported_schema" },
     { "SO-07 nested", "/v1/completions", "{" P ",\"guided_regex\":\"((a*)*)*b\"}", NULL, 0, NULL, 200, NULL },
     { "SO-08 10,000 parentheses", "/v1/completions", "{" P ",\"guided_grammar\":\"root ::= ", "(", 10000, "\"}", 400, NULL },
+    { "NU-09 SO-09 constraint and allowed ids exclude each other", "/v1/completions",
+      "{" P ",\"guided_regex\":\"It\",\"allowed_token_ids\":[5]}", NULL, 0, NULL, 500, "constraint_dead_end" },
     { "SO-12 endless whitespace", "/v1/completions", "{" P ",\"response_format\":{\"type\":\"json_object\"}}", NULL, 0, NULL, 200, NULL },
 };
 
