@@ -47,7 +47,7 @@ build dev && tests dev -L 'unit|cli'
 build clang
 build tsan threads && tests tsan -L threads
 if [ "$(uname -m)" = x86_64 ]; then # Arm: kernels and a small model under an emulator
-    if tools/check_aarch64.sh install 2>/dev/null; then
+    if tools/check_aarch64.sh install; then
         export NB_THIN=13 NB_NATIVE="$PWD/build/release/nibble"
         build aarch64 nibble tests_kern && tests aarch64 -R '^(unit[.]kern|emulated)[.]'
         unset NB_THIN NB_NATIVE

@@ -16,13 +16,15 @@ get() {
     command -v apt-get >/dev/null || return 1
     sudo=
     [ "$(id -u)" = 0 ] || sudo="sudo -n"
-    echo "Installing from Debian's packages: gcc-aarch64-linux-gnu (cross compiler), qemu-user (emulator), $libs" >&2
-    $sudo dpkg --add-architecture arm64 &&
-        $sudo apt-get update -qq &&
-        DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends gcc-aarch64-linux-gnu qemu-user $libs
+    echo "Installing from Debian's packages: gcc-aarch64-linux-gnu (cross compiler), qemu-user (emulator), and of its arm64 ones $libs" >&2
+    {
+        $sudo dpkg --add-architecture arm64 &&
+            $sudo apt-get update -qq &&
+            DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends gcc-aarch64-linux-gnu qemu-user $libs
+    } >/dev/null 2>&1
 }
 
-have || { get >/dev/null 2>&1 && have; } || { echo "no cross compiler, emulator or libraries for AArch64 here" >&2; exit 1; }
+have || { get && have; } || { echo "no cross compiler, emulator or libraries for AArch64 here" >&2; exit 1; }
 [ "${1:-}" != install ] || exit 0
 cmake --preset aarch64 >/dev/null
 ninja -C build/aarch64 --quiet
