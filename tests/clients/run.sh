@@ -72,6 +72,9 @@ fi
 if packages litellm litellm==1.106.12 mcp==2.3.0; then # LiteLLM imports mcp and pins an openai of its own
     client litellm "$python" tests/clients/litellm_client.py "$url"
 fi
+if packages schemathesis schemathesis==4.32.5; then # over a server of its own; EXAMPLES=20 for longer
+    client schemathesis env EXAMPLES="${EXAMPLES:-1}" NIBBLE="$nibble" SCHEMATHESIS="$work/schemathesis/bin/schemathesis" tests/clients/schemathesis.sh
+fi
 if ! command -v npm >/dev/null 2>&1; then
     echo "skipped: Node clients (npm is not installed)"
 elif ! (cd "$work" && cp ../../tests/clients/*.mjs ../../tests/clients/package.json . && timeout 300 npm install --silent --no-fund --no-audit >npm.log 2>&1); then
