@@ -115,7 +115,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
     int64_t bits = 4, group = 128, rows = 0, len = 0, clip = NB_QUANTIZE_CLIPS;
     nb_strlist ignore = { 0 };
     bool help;
-    nb_quantize_opts o = { .host = &cli->host, .on_plan = nb_qview_plan, .on_row = nb_qview_row };
+    nb_quantize_opts o = { .host = &cli->host, .on_plan = nb_qview_plan, .on_row = nb_qview_row, .on_layer = nb_qview_layer };
     nb_quantize_result res = { 0 };
     nb_status logged;
     nb_qview v = { .cli = cli, .o = &o };

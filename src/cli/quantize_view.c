@@ -2,6 +2,7 @@
 #include "cli/quantize_view.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -141,6 +142,26 @@ void nb_qview_row(void *user, const nb_quantize_row *r)
         v->failed = !nb_json_push(v->rows, j) || v->failed;
     else
         nb_json_free(j);
+}
+
+void nb_qview_layer(void *user, const nb_quantize_layer *l)
+{
+    nb_qview *v = user;
+    nb_json *j;
+
+    if (v->page)
+        nb_qpage_layer(v->page, l);
+    if (!v->log)
+        return;
+    j = nb_json_new_obj();
+    if (nb_json_set(j, "event", nb_json_new_str("layer")) && nb_json_set(j, "layer", nb_json_new_int((int64_t)l->layer)) &&
+        nb_json_set(j, "seconds", isfinite(l->seconds) ? nb_json_new_real(l->seconds) : nb_json_new_null()) &&
+        nb_json_set(j, "resident_bytes", nb_json_new_int((int64_t)l->resident)) &&
+        nb_json_set(j, "peak_bytes", nb_json_new_int((int64_t)l->peak)) && nb_json_set(j, "resumed", nb_json_new_bool(l->resumed)))
+        log_line(v, j);
+    else
+        v->failed = true;
+    nb_json_free(j);
 }
 
 /* ---- log ---- */

@@ -23,8 +23,9 @@ typedef struct nb_qview {
 /* Callbacks of nb_quantize_opts; user is the view. */
 void nb_qview_plan(void *user, const nb_quantize_plan *p);
 void nb_qview_row(void *user, const nb_quantize_row *r);
+void nb_qview_layer(void *user, const nb_quantize_layer *l);
 
-/* --log FILE: one JSON object a line, "plan", then "module" each. NB_EWRITE. */
+/* --log FILE: one JSON object a line, "plan", then "module" each and "layer" behind those of one. NB_EWRITE. */
 nb_status nb_qview_open_log(nb_qview *v, const char *path, nb_err *err);
 /* The last line of the log; whether all of it was written. */
 nb_status nb_qview_close_log(nb_qview *v, const char *path, const nb_quantize_result *res, nb_err *err);

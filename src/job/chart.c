@@ -18,7 +18,8 @@ enum {
     COLORS = 8,
     MAX_TICKS = 16,
     ROW_H = 34,
-    NAME_W = 150
+    NAME_W = 150,
+    MAX_LABELS = 64
 };
 
 typedef struct scale {
@@ -280,7 +281,7 @@ void nb_chart_lines(nb_buf *b, const nb_lines *c)
         for (size_t k = 0; k < c->n_series; k++)
             extend(&c->y, c->series[k].y[i], &yl, &yh);
     }
-    if (!c->y.log && yl > 0 && yl < 0.4 * yh) /* near 0: show it */
+    if (!c->y.log && yl > 0 && (c->y.zero || yl < 0.4 * yh)) /* near 0: show it */
         yl = 0;
     const int width = c->half ? HALF : WIDE;
     x = make_scale(&c->x, xl, xh, LEFT, width - RIGHT, c->half ? 6 : 10);
@@ -475,11 +476,47 @@ void nb_chart_stack(nb_buf *b, const nb_stack *c)
 
 /* ---- points ---- */
 
+/* Labels beside points, each where none before it lies: right of its point, or further down or up. */
+typedef struct label {
+    double x, y, width;
+} label;
+
+static const char *label_text(const char *name, double *width)
+{
+    size_t chars = 0, from = strlen(name);
+
+    while (from > 0 && chars < 26) { /* the end of a path says more than its beginning */
+        from--;
+        while (from > 0 && ((unsigned char)name[from] & 0xc0) == 0x80)
+            from--;
+        chars++;
+    }
+    *width = 7.0 * (double)chars;
+    return name + from;
+}
+
+static label label_place(const label *all, size_t n, double x, double y, double width)
+{
+    label l = { .x = x + 8, .y = y + 4, .width = width };
+
+    for (int step = 1; step <= 24; step++) {
+        size_t i = 0;
+        while (i < n && (fabs(all[i].y - l.y) >= 14 || l.x >= all[i].x + all[i].width || all[i].x >= l.x + width))
+            i++;
+        if (i == n && l.y > TOP + 8 && l.y < H - BOTTOM - 2)
+            break;
+        l.y = y + 4 + (step % 2 ? 7.0 : -7.0) * (double)((step + 1) / 2);
+    }
+    return l;
+}
+
 void nb_chart_points(nb_buf *b, const nb_points *c)
 {
     double xl = INFINITY, xh = -INFINITY, yl = INFINITY, yh = -INFINITY;
     char t[32], u[32], title[256], cx[40], cy[40];
     const char *col[3] = { "", cx, cy };
+    label labels[MAX_LABELS];
+    size_t n_labels = 0;
     scale x, y;
 
     for (size_t i = 0; i < c->n; i++) {
@@ -500,11 +537,15 @@ void nb_chart_points(nb_buf *b, const nb_points *c)
         if (!shows(&c->x, c->xs[i]) || !shows(&c->y, c->ys[i]))
             continue;
         const double px = place(&x, c->xs[i]), py = place(&y, c->ys[i]);
-        const size_t len = strlen(c->names[i]);
+        double w;
+        const char *text = label_text(c->names[i], &w);
+        const label l = label_place(labels, n_labels, px, py, w);
+        if (n_labels < MAX_LABELS)
+            labels[n_labels++] = l;
         snprintf(title, sizeof title, "%.100s: %s, %s", c->names[i], value(t, &c->x, c->xs[i]), value(u, &c->y, c->ys[i]));
         marker(b, i, px, py, title);
-        nb_buf_printf(b, "<text class=\"name\" x=\"%.1f\" y=\"%.1f\">", px + 8, py + (i % 2 ? 13.0 : -3.0));
-        nb_html_text(b, len > 26 ? c->names[i] + len - 26 : c->names[i]);
+        nb_buf_printf(b, "<text class=\"name\" x=\"%.1f\" y=\"%.1f\">", l.x, l.y);
+        nb_html_text(b, text);
         nb_buf_puts(b, "</text>\n");
     }
     begin_data(b);

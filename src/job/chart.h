@@ -16,6 +16,7 @@ typedef struct nb_axis {
     bool log;
     nb_unit unit; /* PERCENT: values are shares */
     bool whole;   /* ticks at whole numbers only */
+    bool zero;    /* from 0, of a y axis that is not log */
 } nb_axis;
 
 typedef struct nb_series {

@@ -263,9 +263,9 @@ static void curves(page *p)
     for (size_t m = 0; m <= e->n_models; m++)
         for (size_t i = 0; i < e->n_bins; i++)
             ppl[m][i] = exp(m < e->n_models ? e->model[m].nll_at[i] : e->ref.nll_at[i]);
-    nb_html_section(p->b, "Where the differences are", NULL);
-    nb_buf_puts(p->b, "<div class=\"pair\">\n");
+    nb_html_section(p->b, e->has_ref ? "Where the differences are" : "By position", NULL);
     if (e->has_ref) {
+        nb_buf_puts(p->b, "<div class=\"pair\">\n");
         for (size_t m = 0; m < e->n_models; m++)
             n = add(s, n, p->name[m], e->model[m].kl_at, m, false);
         nb_chart_lines(p->b, &(nb_lines){ .title = "KL by position",
@@ -299,6 +299,7 @@ static void curves(page *p)
                                           .series = s,
                                           .n_series = n,
                                           .half = true });
+        nb_buf_puts(p->b, "</div>\n");
     }
     n = 0;
     for (size_t m = 0; m < e->n_models; m++)
@@ -312,9 +313,7 @@ static void curves(page *p)
                                       .xs = at,
                                       .n_x = e->n_bins,
                                       .series = s,
-                                      .n_series = n,
-                                      .half = true });
-    nb_buf_puts(p->b, "</div>\n");
+                                      .n_series = n });
 }
 
 static void layers(page *p)

@@ -29,6 +29,8 @@ struct nb_qpage {
     size_t n_rows, cap;
     char role[ROLES][48]; /* last parts of names: "q_proj"; the last one takes all further ones */
     size_t n_roles, n_layers;
+    nb_quantize_layer *cost; /* [n_cost] in the order told, which is that of the layers */
+    size_t n_cost, cap_cost;
     bool failed;
 };
 
@@ -57,6 +59,7 @@ void nb_qpage_close(nb_qpage *p)
         nb_free(p->rows[i].note);
     }
     nb_free(p->rows);
+    nb_free(p->cost);
     nb_out_abort(p->out);
     nb_free(p);
 }
@@ -131,6 +134,21 @@ void nb_qpage_row(nb_qpage *p, const nb_quantize_row *r)
     }
     if (to->layer < MAX_LAYERS && to->layer + 1 > p->n_layers)
         p->n_layers = to->layer + 1;
+}
+
+void nb_qpage_layer(nb_qpage *p, const nb_quantize_layer *layer)
+{
+    if (p->n_cost == p->cap_cost) {
+        const size_t cap = p->cap_cost ? 2 * p->cap_cost : 64;
+        nb_quantize_layer *cost = nb_realloc(p->cost, cap * sizeof *cost);
+        if (!cost) {
+            p->failed = true;
+            return;
+        }
+        p->cost = cost;
+        p->cap_cost = cap;
+    }
+    p->cost[p->n_cost++] = *layer;
 }
 
 /* ---- sections ---- */
@@ -227,6 +245,66 @@ static nb_status losses(nb_buf *b, const nb_qpage *p, nb_err *err)
                                    .series = s,
                                    .n_series = p->n_roles });
     nb_free(at);
+    return NB_OK;
+}
+
+/* Memory and time over the layers. */
+static nb_status costs(nb_buf *b, const nb_qpage *p, nb_err *err)
+{
+    enum { X, RESIDENT, PEAK, PLAN, CAP, SECONDS, FIELDS };
+    const size_t n = p->n_cost;
+    double *v = nb_alloc_array(n * FIELDS, sizeof *v), most = (double)p->plan.peak_bytes;
+    const double cap = (double)p->plan.cap_bytes;
+    size_t resumed = 0, lines = 0;
+    nb_series s[4];
+    char about[160], t[32];
+
+    if (!v)
+        return nb_enomem(err, "the page");
+    for (size_t i = 0; i < n; i++) {
+        const nb_quantize_layer *l = &p->cost[i];
+        v[X * n + i] = (double)l->layer;
+        v[RESIDENT * n + i] = l->resident ? (double)l->resident : (double)NAN;
+        v[PEAK * n + i] = l->peak ? (double)l->peak : (double)NAN;
+        v[PLAN * n + i] = (double)p->plan.peak_bytes;
+        v[CAP * n + i] = cap;
+        v[SECONDS * n + i] = l->seconds;
+        most = (double)l->peak > most ? (double)l->peak : most;
+        resumed += l->resumed;
+    }
+    if (resumed)
+        snprintf(about, sizeof about, "%zu of %zu layers were done by an earlier process, before the job was resumed.", resumed, n);
+    nb_html_section(b, "Memory and time over layers", resumed ? about : NULL);
+    s[lines++] = (nb_series){ .name = "at the end of the layer", .y = v + RESIDENT * n, .color = 0 };
+    s[lines++] = (nb_series){ .name = "most so far", .y = v + PEAK * n, .color = 2 };
+    if (p->plan.peak_bytes)
+        s[lines++] = (nb_series){ .name = "planned peak", .y = v + PLAN * n, .color = 3, .dashed = true };
+    if (cap > 0 && cap <= 3 * most) /* one far above would press the others flat */
+        s[lines++] = (nb_series){ .name = "cap", .y = v + CAP * n, .color = 4, .dashed = true };
+    snprintf(about, sizeof about, cap > 0 ? "Resident bytes of the process; the cap is %s." : "Resident bytes of the process.",
+             nb_html_bytes(t, cap));
+    nb_buf_puts(b, "<div class=\"pair\">\n");
+    nb_chart_lines(b, &(nb_lines){ .title = "Memory",
+                                   .about = about,
+                                   .x = { .label = "layer", .whole = true },
+                                   .y = { .label = "resident bytes", .unit = NB_UNIT_BYTES, .zero = true },
+                                   .xs = v,
+                                   .n_x = n,
+                                   .series = s,
+                                   .n_series = lines,
+                                   .half = true });
+    s[0] = (nb_series){ .name = "seconds a layer", .y = v + SECONDS * n, .color = 0 };
+    nb_chart_lines(b, &(nb_lines){ .title = "Time",
+                                   .about = "Wall time of a whole layer: running it, searching, rounding, writing.",
+                                   .x = { .label = "layer", .whole = true },
+                                   .y = { .label = "seconds", .zero = true },
+                                   .xs = v,
+                                   .n_x = n,
+                                   .series = s,
+                                   .n_series = 1,
+                                   .half = true });
+    nb_buf_puts(b, "</div>\n");
+    nb_free(v);
     return NB_OK;
 }
 
@@ -384,6 +462,8 @@ static nb_status build(nb_buf *b, const nb_qpage *p, const nb_qpage_words *w, co
     if (rc == NB_OK)
         rc = modules(b, p, err);
     sizes(b, p, w);
+    if (rc == NB_OK && p->n_cost)
+        rc = costs(b, p, err);
     settings(b, p, w);
     nb_html_end(b, w->program);
     return rc == NB_OK && b->failed ? nb_enomem(err, "the page") : rc;

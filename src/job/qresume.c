@@ -1,4 +1,5 @@
 /* qresume.c - finished layers into the journal, and back after a job that ended early. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,8 +29,16 @@ nb_status nb_qresume_row(nb_qjob *j, const nb_quantize_row *r, nb_err *err)
     return nb_enomem(err, "the record of the job");
 }
 
-static void tell_again(nb_qjob *j, const nb_json *rows)
+static void tell_again(nb_qjob *j, const nb_json *block)
 {
+    const nb_json *rows = nb_json_get(block, "rows");
+    const int64_t resident = nb_json_int(nb_json_get(block, "resident"), 0), peak = nb_json_int(nb_json_get(block, "peak"), 0);
+    const nb_quantize_layer l = { .layer = (size_t)nb_json_int(nb_json_get(block, "layer"), 0),
+                                  .seconds = nb_json_num(nb_json_get(block, "seconds"), (double)NAN),
+                                  .resident = resident > 0 ? (uint64_t)resident : 0,
+                                  .peak = peak > 0 ? (uint64_t)peak : 0,
+                                  .resumed = true };
+
     for (size_t i = 0; i < nb_json_len(rows); i++) {
         const nb_json *o = nb_json_at(rows, i);
         nb_quantize_row r = { .name = nb_json_str(nb_json_get(o, "name"), ""),
@@ -47,6 +56,8 @@ static void tell_again(nb_qjob *j, const nb_json *rows)
                               .resumed = true };
         nb_qjob_tell(j, &r);
     }
+    if (j->o->on_layer)
+        j->o->on_layer(j->o->user, &l);
 }
 
 /* ---- recording ---- */
@@ -79,11 +90,13 @@ static nb_status record(nb_qjob *j, size_t layer, nb_err *err)
     return nb_journal_add(j->journal, done, b && !last ? &b->h_mem : NULL, b ? b->tokens * b->width : 0, err);
 }
 
-nb_status nb_qresume_layer(nb_qjob *j, size_t layer, nb_err *err)
+nb_status nb_qresume_layer(nb_qjob *j, const nb_quantize_layer *l, nb_err *err)
 {
     nb_json *o = nb_json_new_obj(), *names = nb_qout_taken(j->out);
-    bool ok = names && nb_json_set(o, "layer", nb_json_new_int((int64_t)layer)) && nb_json_set(o, "tensors", names) &&
-              nb_json_set(o, "rows", j->rows ? j->rows : nb_json_new_arr());
+    bool ok = names && nb_json_set(o, "layer", nb_json_new_int((int64_t)l->layer)) && nb_json_set(o, "tensors", names) &&
+              nb_json_set(o, "rows", j->rows ? j->rows : nb_json_new_arr()) && nb_json_set(o, "seconds", nb_json_new_real(l->seconds)) &&
+              nb_json_set(o, "resident", nb_json_new_int((int64_t)l->resident)) &&
+              nb_json_set(o, "peak", nb_json_new_int((int64_t)l->peak));
 
     j->rows = NULL;
     if (!j->pending)
@@ -91,7 +104,7 @@ nb_status nb_qresume_layer(nb_qjob *j, size_t layer, nb_err *err)
     ok = ok && nb_json_push(j->pending, o);
     if (!ok)
         return nb_enomem(err, "the record of the job");
-    return j->method->block || nb_now() - j->recorded_at > LOSS ? record(j, layer, err) : NB_OK;
+    return j->method->block || nb_now() - j->recorded_at > LOSS ? record(j, l->layer, err) : NB_OK;
 }
 
 /* ---- going on ---- */
@@ -149,7 +162,7 @@ void nb_qresume_tell(nb_qjob *j)
 {
     j->first = j->res.resumed = nb_journal_blocks(j->journal);
     for (size_t i = 0; i < j->first; i++)
-        tell_again(j, nb_json_get(nb_journal_block(j->journal, i), "rows"));
+        tell_again(j, nb_journal_block(j->journal, i));
 }
 
 nb_status nb_qresume_inputs(nb_qjob *j, nb_err *err)

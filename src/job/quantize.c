@@ -366,6 +366,8 @@ static nb_status quantize_linear(nb_qjob *j, const nb_qmod *m, nb_err *err)
 
 static nb_status quantize_layer(nb_qjob *j, size_t layer, nb_err *err)
 {
+    nb_quantize_layer told = { .layer = layer };
+    const double t0 = nb_now();
     nb_status rc = j->method->begin ? j->method->begin(j, layer, err) : NB_OK;
 
     for (size_t i = j->mods.first[layer]; rc == NB_OK && i < j->mods.first[layer + 1]; i++)
@@ -374,7 +376,14 @@ static nb_status quantize_layer(nb_qjob *j, size_t layer, nb_err *err)
         rc = j->method->end(j, err);
     for (size_t i = j->mods.first[layer]; i < j->mods.first[layer + 1]; i++) /* pages of weights that are done with */
         nb_store_drop(j->src.store, j->mods.mods[i].at.w);
-    return rc == NB_OK ? nb_qresume_layer(j, layer, err) : rc;
+    told.seconds = nb_now() - t0;
+    told.resident = nb_rss_now();
+    told.peak = nb_rss_peak();
+    if (rc == NB_OK)
+        rc = nb_qresume_layer(j, &told, err);
+    if (rc == NB_OK && j->o->on_layer)
+        j->o->on_layer(j->o->user, &told);
+    return rc;
 }
 
 static nb_status open_calib(nb_qjob *j, const char *model, nb_err *err)

@@ -88,6 +88,14 @@ typedef struct nb_quantize_row {
     bool resumed; /* an earlier process did it: told again, so that the list is whole */
 } nb_quantize_row;
 
+/* Told after each decoder layer, behind its rows. */
+typedef struct nb_quantize_layer {
+    size_t layer;
+    double seconds;          /* wall time of all of it: running, searching, writing; NaN: not known (a journal of an older version) */
+    uint64_t resident, peak; /* bytes of the process at its end; the most so far; 0: not known */
+    bool resumed;            /* an earlier process did it: told again */
+} nb_quantize_layer;
+
 /* What decides bytes of the result goes into recipe.c too: a job is resumed only with the same recipe. */
 typedef struct nb_quantize_opts {
     nb_quant_method method;
@@ -121,8 +129,9 @@ typedef struct nb_quantize_opts {
     const nb_kern *kern; /* NULL: best */
     nb_pool *pool;
     const nb_host *host;
-    void (*on_plan)(void *user, const nb_quantize_plan *p); /* may be NULL */
-    void (*on_row)(void *user, const nb_quantize_row *r);   /* may be NULL */
+    void (*on_plan)(void *user, const nb_quantize_plan *p);   /* may be NULL */
+    void (*on_row)(void *user, const nb_quantize_row *r);     /* may be NULL */
+    void (*on_layer)(void *user, const nb_quantize_layer *l); /* may be NULL */
     void *user;
 } nb_quantize_opts;
 

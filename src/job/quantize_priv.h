@@ -74,7 +74,7 @@ nb_status nb_qresume_open(nb_qjob *j, const char *out, nb_err *err);
 void nb_qresume_tell(nb_qjob *j);
 nb_status nb_qresume_inputs(nb_qjob *j, nb_err *err);
 nb_status nb_qresume_row(nb_qjob *j, const nb_quantize_row *r, nb_err *err);
-nb_status nb_qresume_layer(nb_qjob *j, size_t layer, nb_err *err);
+nb_status nb_qresume_layer(nb_qjob *j, const nb_quantize_layer *l, nb_err *err);
 /* qcard.c: QUANTIZATION.md into the output. */
 nb_status nb_qcard_write(nb_qjob *j, nb_err *err);
 /* quantize.c: count a finished row and tell the host. */

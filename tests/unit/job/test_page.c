@@ -230,9 +230,21 @@ static void quantize_page(void **state)
                                     .len = 4,
                                     .in_bytes = 1000,
                                     .out_bytes = 300,
+                                    .peak_bytes = 70000000,
+                                    .cap_bytes = 100000000,
                                     .kernel = "scalar",
                                     .layout = "gptq",
                                     .threads = 1 };
+    static const char *const curves[] = { "<h2>Memory and time over layers</h2>",
+                                          "1 of 3 layers were done by an earlier process",
+                                          "<figcaption>Memory</figcaption>",
+                                          "Resident bytes of the process; the cap is 100 MB.",
+                                          "<title>at the end of the layer, layer 1: 40.0 MB</title>",
+                                          "<title>most so far, layer 2: 61.0 MB</title>",
+                                          "<title>planned peak, layer 0: 70.0 MB</title>",
+                                          "<title>cap, layer 0: 100 MB</title>",
+                                          "<figcaption>Time</figcaption>",
+                                          "<title>seconds a layer, layer 2: 60.5</title>" };
     const nb_quantize_result res = { .modules = 60, .fallbacks = 1, .seconds = 200, .mean_before = 0.1, .mean_after = 0.01 };
     char path[] = "/tmp/nibble-page-XXXXXX";
     const int fd = mkstemp(path);
@@ -261,11 +273,20 @@ static void quantize_page(void **state)
                                                 .ratio = -1,
                                                 .damp = i % 2 ? 0.05 : -1,
                                                 .note = i == 9 ? nasty : "" });
+            if (i % 20 == 19)
+                nb_qpage_layer(p, &(nb_quantize_layer){ .layer = i / 20,
+                                                        .seconds = i == 39 ? (double)NAN : 1.5 + (double)i,
+                                                        .resident = 1000000 * (i + 1),
+                                                        .peak = i == 19 ? 0 : 1000000 * (i + 2),
+                                                        .resumed = i == 19 });
         }
         assert_int_equal(nb_qpage_finish(p, &w, &res, &err), NB_OK);
         assert_int_equal(nb_read_file(path, 1 << 24, &text, &n, &err), NB_OK);
         check_page("quantize", text);
         assert_true((strstr(text, "Modules with a note") != NULL) == (rows > 0));
+        for (size_t i = 0; i < NB_LEN(curves); i++)
+            if ((strstr(text, curves[i]) != NULL) != (rows > 0))
+                fail_msg("%zu rows: %s%s", rows, rows ? "no " : "", curves[i]);
         nb_free(text);
     }
     unlink(path);
