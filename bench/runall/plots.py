@@ -77,6 +77,35 @@ def chart(title, x_name, y_name, series, log_x=False, log_y=False):
     return "\n".join(o + ["</svg>"]) + "\n"
 
 
+def bars(title, x_name, rows, ideal=None):
+    """rows: [(name, value, low, high)], lengths from 0 with their spread; a dashed line at `ideal`."""
+    if not rows:
+        return None
+    left, height = 130, 74 + 44 * len(rows) + BOTTOM
+    hi, bottom = max([r[3] for r in rows] + [ideal or 0]) * 1.05, height - BOTTOM
+
+    def px(v):
+        return left + v / hi * (W - left - 60)
+
+    o = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {W} {height}" font-family="sans-serif" font-size="12">',
+         f'<rect width="{W}" height="{height}" fill="#ffffff"/>', f'<text x="{left}" y="24" font-size="15" fill="#111">{escape(title)}</text>']
+    for x in nice_ticks(0, hi, False):
+        o.append(f'<line x1="{px(x):.1f}" y1="54" x2="{px(x):.1f}" y2="{bottom}" stroke="#e2e2e2"/>'
+                 f'<text x="{px(x):.1f}" y="{bottom + 19}" text-anchor="middle" fill="#444">{number(x)}</text>')
+    for i, (name, v, low, high) in enumerate(rows):
+        y = 66 + 44 * i
+        o.append(f'<text x="{left - 10}" y="{y + 17}" text-anchor="end" fill="#111">{escape(name)}</text>'
+                 f'<rect x="{left}" y="{y}" width="{px(v) - left:.1f}" height="26" rx="2" fill="{COLORS[i % len(COLORS)]}" fill-opacity="0.75"/>'
+                 f'<path d="M{px(low):.1f} {y + 13}H{px(high):.1f}M{px(low):.1f} {y + 8}v10M{px(high):.1f} {y + 8}v10" stroke="#111" fill="none"/>'
+                 f'<text x="{max(px(high), px(ideal or 0)) + 10:.1f}" y="{y + 17}" fill="#111">{v:.2f}</text>')
+    if ideal:
+        o.append(f'<line x1="{px(ideal):.1f}" y1="54" x2="{px(ideal):.1f}" y2="{bottom}" stroke="#777" stroke-dasharray="5 4"/>'
+                 f'<text x="{px(ideal):.1f}" y="47" text-anchor="middle" fill="#444">ideal</text>')
+    o.append(f'<line x1="{left}" y1="54" x2="{left}" y2="{bottom}" stroke="#444"/>'
+             f'<text x="{(left + W - 60) / 2}" y="{height - 10}" text-anchor="middle" fill="#444">{escape(x_name)}</text>')
+    return "\n".join(o + ["</svg>"]) + "\n"
+
+
 def points(f, set_, probe, metric_of, xs):
     out = []
     for x in xs:
@@ -88,22 +117,17 @@ def points(f, set_, probe, metric_of, xs):
 
 def all_plots(f, threads, depths, batches, layers):
     """(file name, caption, SVG) of every plot that has figures."""
-    two = [1, threads]
     depth = [("nibble", points(f, "growth-depth", "nibble", lambda d: f"decode x1 @{d}", depths)),
              ("llama.cpp Q4_0", points(f, "growth-depth", lambda d: f"llama.cpp q4_0 @{d}", lambda d: f"decode x1 @{d}", depths))]
     batch = [("nibble A16", points(f, "growth-batch", "nibble", lambda b: f"decode x{b} @128", batches)),
              ("nibble A8", points(f, "growth-batch", "nibble a8", lambda b: f"decode x{b} @128", batches)),
              ("llama.cpp Q4_0", points(f, "growth-batch", "llama.cpp q4_0", lambda b: f"decode x{b} @32", batches))]
 
-    def scaled(set_, one, many, metric):
-        """Each thread count over one thread."""
-        v = f.ratio(set_, (many, metric), (one, metric))
-        return [(1, 1.0, 1.0, 1.0), (threads, *v)] if v else []
-
-    thread = [("prefill, 1B", scaled("1b", "nibble 1 thread", "nibble", "prefill")),
-              ("decode, 1B", scaled("1b", "nibble 1 thread", "nibble", "decode x1 @0")),
-              ("prefill, 135M", scaled("135m", "nibble 1", f"nibble {threads}", "prefill")),
-              ("decode, 135M", scaled("135m", "nibble 1", f"nibble {threads}", "decode x1 @0"))] if two[0] != two[1] else []
+    thread = [(name, f.ratio(set_, (many, metric), (one, metric))) for name, set_, one, many, metric in (
+        ("prefill, 1B", "1b", "nibble 1 thread", "nibble", "prefill"),
+        ("decode, 1B", "1b", "nibble 1 thread", "nibble", "decode x1 @0"),
+        ("prefill, 135M", "135m", "nibble 1", f"nibble {threads}", "prefill"),
+        ("decode, 135M", "135m", "nibble 1", f"nibble {threads}", "decode x1 @0"))] if threads > 1 else []
     layer = [("prefill of 128", points(f, "growth-layers", lambda n: f"nibble {n}", lambda n: "prefill", layers)),
              ("decode", points(f, "growth-layers", lambda n: f"nibble {n}", lambda n: "decode x1 @0", layers))]
     return [(name, caption, svg) for name, caption, svg in (
@@ -112,6 +136,6 @@ def all_plots(f, threads, depths, batches, layers):
         ("batch.svg", "sequences that decode together, 1B shape, tokens a second of all",
          chart("Sequences together, 1B shape", "sequences (m)", "tokens a second, all", batch, log_x=True)),
         ("threads.svg", "gain of threads over one",
-         chart("Gain of threads", "threads", "times one thread", thread)),
+         bars(f"Gain of {threads} threads", "times one thread", [(n, *v) for n, v in thread if v], ideal=threads)),
         ("layers.svg", "layers of the 135M shape, tokens a second",
          chart("Layers, 135M shape", "layers", "tokens a second", layer, log_x=True, log_y=True))) if svg]
