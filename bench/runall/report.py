@@ -132,7 +132,7 @@ def write(path, f, about, note):
             with open(os.path.join(folder, "plots", name), "w") as g:
                 g.write(svg)
             out += [f"![{caption}](plots/{name})", ""]
-        out += ["Vertical lines are the spread over rounds. Cached tokens beyond the first 512 are copies of their keys and values in nibble's", "runs; llama.cpp reads every one."]
+        out += ["Thin lines are the spread over rounds. Cached tokens beyond the first 512 are copies of their keys and values in nibble's", "runs; llama.cpp reads every one."]
     out += ["", "## All figures, with their commands", "", "Names of models are those that `bench/run-all` makes; programs are in the build folder or the peer's own."]
     out += set_tables(f)
     with open(path, "w") as g:

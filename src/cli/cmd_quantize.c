@@ -156,7 +156,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--memory", NB_OPT_STR, &memory, 0, 0, "SIZE", "cap of the resident size, as 4G or 800M (60 % of what is free)" },
         { "--restart", NB_OPT_FLAG, &o.restart, 0, 0, NULL, "drop what an unfinished job left in OUT.nibble-job" },
         { "--log", NB_OPT_STR, &log, 0, 0, "FILE", "write a JSON object per module to FILE as it is done" },
-        { "--report", NB_OPT_STR, &report, 0, 0, "FILE.html", "write losses, worst modules and sizes as one HTML page with charts" },
+        { "--report", NB_OPT_STR, &report, 0, 0, "FILE.html", "write losses, worst modules, sizes, memory and time as one HTML page" },
     };
     nb_status rc = nb_cli_parse(cli, &nb_cmd_quantize, opts, NB_LEN(opts), argc, argv, args, NB_LEN(args), &n, &help, err);
 
