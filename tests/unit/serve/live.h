@@ -35,6 +35,7 @@ typedef struct live {
     nb_server_opts o; /* filled in by the caller before live_open, as the next two */
     nb_engine_opts e;
     nb_server_model m;
+    nb_exec *(*around)(nb_exec *x); /* NULL, or what stands between the engine and the executor; it closes x */
 } live;
 
 static const char *const live_names[] = { "model" };
@@ -60,6 +61,24 @@ static inline void live_defaults(live *x)
                               .prepare_threads = 2 };
 }
 
+static inline void live_engine(live *x)
+{
+    const nb_config *c = nb_model_config(x->l.model);
+    const nb_exec_opts xo = {
+        .pool = x->pool, .max_m = x->e.max_batched, .n_pages = x->e.n_pages, .n_states = x->e.max_seqs, .kv_dtype = x->e.kv_dtype
+    };
+    nb_exec *exec = NULL;
+    nb_err err = { 0 };
+
+    if (!x->around) {
+        assert_int_equal(nb_engine_open(x->l.model, &x->e, &x->m.engine, &err), NB_OK);
+        return;
+    }
+    x->e.config = c;
+    assert_int_equal(nb_exec_cpu_open(x->l.model, &xo, &exec, &err), NB_OK);
+    assert_int_equal(nb_engine_open_exec(x->around(exec), c->vocab, &x->e, &x->m.engine, &err), NB_OK);
+}
+
 static inline void live_open(live *x)
 {
     nb_model_opts mo = { 0 };
@@ -73,7 +92,7 @@ static inline void live_open(live *x)
     assert_int_equal(nb_server_open(&x->o, &x->s, &err), NB_OK);
     assert_int_equal(nb_load_model(&x->l, &mo, &err), NB_OK);
     assert_int_equal(nb_answer_defaults_read(x->l.dir, nb_model_config(x->l.model), &x->d, &err), NB_OK);
-    assert_int_equal(nb_engine_open(x->l.model, &x->e, &x->m.engine, &err), NB_OK);
+    live_engine(x);
     x->m.tok = x->l.tok;
     x->m.chat = x->l.chat;
     x->m.defaults = x->d.sampling;
