@@ -287,7 +287,7 @@ static nb_status costs(nb_buf *b, const nb_qpage *p, nb_err *err)
     nb_chart_lines(b, &(nb_lines){ .title = "Memory",
                                    .about = about,
                                    .x = { .label = "layer", .whole = true },
-                                   .y = { .label = "resident bytes", .unit = NB_UNIT_BYTES, .zero = true },
+                                   .y = { .label = "", .unit = NB_UNIT_BYTES, .zero = true },
                                    .xs = v,
                                    .n_x = n,
                                    .series = s,
