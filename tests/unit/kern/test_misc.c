@@ -423,6 +423,51 @@ static void test_row_max(void **state)
     }
 }
 
+/* Softmax and norms of rows at their extremes: finite, and as in double. */
+static void test_extremes(void **state)
+{
+    static const size_t lengths[] = { 1, 2, 17, 4096, 65536 };
+    static const struct {
+        const char *label;
+        float most, rest; /* one value, and all others */
+    } cases[] = {
+        { "NU-10 all equal", 3, 3 },       { "NU-10 all equal and huge", 1e18f, 1e18f }, { "NU-10 all zero", 0, 0 },
+        { "NU-10 one huge", 1e18f, 1 },    { "NU-10 one far below", -1e18f, 1 },         { "NU-10 all tiny", 1e-30f, 1e-30f },
+        { "NU-10 a step of 100", 100, 0 },
+    };
+    static float x[65536], y[65536];
+
+    (void)state;
+    for (size_t t = 0; t < nb_kern_count(); t++)
+        for (size_t c = 0; table_here(t) && c < NB_LEN(cases); c++)
+            for (size_t l = 0; l < NB_LEN(lengths); l++) {
+                const nb_kern *k = nb_kern_at(t);
+                const size_t n = lengths[l], at = n / 3, other = at ? 0 : n - 1;
+                const double a = cases[c].most, b = n > 1 ? cases[c].rest : a, top = a > b ? a : b, rest = (double)(n - 1);
+                const double sum = exp(a - top) + rest * exp(b - top), square = (a * a + rest * b * b) / (double)n;
+                const double rms = 1 / sqrt(square + (double)1e-5f), mean = (a + rest * b) / (double)n;
+                const double dev = ((a - mean) * (a - mean) + rest * (b - mean) * (b - mean)) / (double)n;
+                float most = 0;
+                double got;
+
+                for (size_t i = 0; i < n; i++)
+                    x[i] = cases[c].rest;
+                x[at] = cases[c].most;
+                assert_true(k->row_max(x, n, &most) < n);
+                assert_true(same_float(most, (float)top));
+                got = k->exp_sum(y, x, most, n);
+                if (!(fabs(got - sum) <= 4e-7 * sum) || !(fabs((double)y[at] / got - exp(a - top) / sum) <= 4e-7))
+                    fail_msg("%s: softmax of %zu, %s: sum %g, want %g", cases[c].label, n, k->name, got, sum);
+                k->rmsnorm(y, x, NULL, 1, 1e-5f, n);
+                if (!(fabs((double)y[at] - a * rms) <= 4e-7 * fabs(a * rms)) || !(fabs((double)y[other] - b * rms) <= 4e-7 * fabs(b * rms)))
+                    fail_msg("%s: rmsnorm of %zu, %s: %g, want %g", cases[c].label, n, k->name, (double)y[at], a * rms);
+                k->layernorm(y, x, NULL, NULL, 1e-5f, n);
+                got = (a - mean) / sqrt(dev + (double)1e-5f); /* what rounding of the mean alone may change */
+                if (!isfinite(y[at]) || !(fabs((double)y[at] - got) <= 4e-7 * (fabs(got) + fabs(mean) / sqrt(dev + (double)1e-5f))))
+                    fail_msg("%s: layernorm of %zu, %s: %g, want %g", cases[c].label, n, k->name, (double)y[at], got);
+            }
+}
+
 static void test_nan_propagates(void **state)
 {
     static inputs v;
@@ -491,6 +536,7 @@ int main(void)
         cmocka_unit_test(test_edge_lengths), cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_row_max),      cmocka_unit_test(test_nan_propagates),
         cmocka_unit_test(test_functions),    cmocka_unit_test(test_no_scalar_in_disguise),
+        cmocka_unit_test(test_extremes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
