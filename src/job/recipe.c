@@ -45,8 +45,10 @@ static bool source_sum(const nb_qjob *j, char out[65])
     nb_sha256_init(&s);
     if (config)
         nb_sha256_add(&s, config, strlen(config));
-    for (size_t i = 0; i < j->src.store->n_tensors; i++)
+    for (size_t i = 0; i < j->src.store->n_tensors; i++) {
         add_tensor(&s, &j->src.store->tensors[i]);
+        nb_store_drop(j->src.store, &j->src.store->tensors[i]); /* pages that came along must not count until their layer */
+    }
     hex(&s, out);
     nb_free(config);
     return config != NULL;
