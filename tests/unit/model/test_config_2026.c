@@ -69,7 +69,7 @@ static const row rows[] = {
     { "CF-05 a convolution of very many taps", "lfm2", "{\"conv_L_cache\":1000}", NB_EFORMAT, "cfg.overflow", "taps" },
     { "CF-05 many streams", "gemma3n", "{\"altup_num_inputs\":9}", NB_EFORMAT, "cfg.value", "altup_num_inputs" },
     { "CF-05 active stream", "gemma3n", "{\"altup_active_idx\":3}", NB_EFORMAT, "cfg.value", "altup_active_idx" },
-    { "CF-05 rotary size odd", "gptj", "{\"rotary_dim\":3}", NB_EFORMAT, "cfg.value", "rotary_dim" },
+    { "CF-05 rotary size odd", "minimax_m2", "{\"rotary_dim\":3}", NB_EFORMAT, "cfg.value", "rotary_dim" },
     { "CF-05 rotary size above the head", "minimax_m2", "{\"rotary_dim\":1000}", NB_EFORMAT, "cfg.value", "rotary_dim" },
     { "CF-10 period offset", "jamba", "{\"attn_layer_offset\":2}", NB_EFORMAT, "cfg.value", "attn_layer_offset" },
     { "CF-10 limits crossed", "mamba2", "{\"time_step_limit\":[1,0]}", NB_EFORMAT, "cfg.value", "time_step_limit" },
