@@ -400,8 +400,10 @@ static void accept_some(nb_gate *g)
                 listen_again(g, false);
             return;
         }
-        if (addr.ss_family == AF_UNIX) /* a name that the other side has chosen means nothing */
+        if (addr.ss_family == AF_UNIX) { /* a name that the other side has chosen means nothing: an empty one, whole */
             memset((char *)&addr + sizeof addr.ss_family, 0, sizeof addr - sizeof addr.ss_family);
+            len = sizeof(struct sockaddr_un);
+        }
         if (addr.ss_family == AF_INET || addr.ss_family == AF_INET6)
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         if (!count_in(g, &addr)) {
