@@ -9,17 +9,7 @@ same() { # label, wanted file, got file
     echo "ok $1"
 }
 
-code() { # wanted exit code, command...
-    want=$1
-    shift
-    rc=0
-    "$@" >"$TMP/out" 2>"$TMP/err" || rc=$?
-    if [ "$rc" -ne "$want" ]; then
-        echo "not ok: exit $rc, want $want: $*"
-        cat "$TMP/out" "$TMP/err"
-        exit 1
-    fi
-}
+. tests/cli/code.sh
 
 
 good=tests/data/layouts/awq-gemm-g32-asym-bf16-gptqmodel

@@ -1,17 +1,7 @@
 # nibble convert: a complete directory, nothing half-written, exit codes.
 set -eu
 
-code() { # wanted exit code, command...
-    want=$1
-    shift
-    rc=0
-    "$@" >"$TMP/out" 2>"$TMP/err" || rc=$?
-    if [ "$rc" -ne "$want" ]; then
-        echo "not ok: exit $rc, want $want: $*"
-        cat "$TMP/out" "$TMP/err"
-        exit 1
-    fi
-}
+. tests/cli/code.sh
 
 in=tests/data/layouts/awq-gemm-g32-asym-bf16-gptqmodel
 code 0 "$NIBBLE" convert "$in" --to bf16 -o "$TMP/plain"

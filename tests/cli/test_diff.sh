@@ -1,17 +1,7 @@
 # nibble diff: same across layouts, exit 1 and one line per tensor when different, JSON.
 set -eu
 
-code() { # wanted exit code, command...
-    want=$1
-    shift
-    rc=0
-    "$@" >"$TMP/out" 2>"$TMP/err" || rc=$?
-    if [ "$rc" -ne "$want" ]; then
-        echo "not ok: exit $rc, want $want: $*"
-        cat "$TMP/out" "$TMP/err"
-        exit 1
-    fi
-}
+. tests/cli/code.sh
 
 in=tests/data/layouts/awq-gemm-g32-skip-autoawq
 "$NIBBLE" convert "$in" --to ct -o "$TMP/ct" -q >/dev/null

@@ -1,17 +1,7 @@
 # nibble inspect --engines: verdict, rule and next command; lists, JSON, rule files.
 set -eu
 
-code() { # wanted exit code, command...
-    want=$1
-    shift
-    rc=0
-    "$@" >"$TMP/out" 2>"$TMP/err" || rc=$?
-    if [ "$rc" -ne "$want" ]; then
-        echo "not ok: exit $rc, want $want: $*"
-        cat "$TMP/out" "$TMP/err"
-        exit 1
-    fi
-}
+. tests/cli/code.sh
 
 gemv=tests/data/layouts/awq-gemv-gptqmodel
 code 0 "$NIBBLE" inspect "$gemv" --engines vllm --gpu sm80

@@ -1,17 +1,7 @@
 # nibble explain and formats: text, JSON, unknown names.
 set -eu
 
-code() { # wanted exit code, command...
-    want=$1
-    shift
-    rc=0
-    "$@" >"$TMP/out" 2>"$TMP/err" || rc=$?
-    if [ "$rc" -ne "$want" ]; then
-        echo "not ok: exit $rc, want $want: $*"
-        cat "$TMP/out" "$TMP/err"
-        exit 1
-    fi
-}
+. tests/cli/code.sh
 
 code 0 "$NIBBLE" explain CNV-010
 grep -qx 'CNV-010 (conv.act_order), error, exit code 5' "$TMP/out"

@@ -2,17 +2,7 @@
 # same logits whatever the threads and tables, AWQ nearer to the original than rounding; convert there and back.
 set -eu
 
-code() { # wanted exit code, command...
-    want=$1
-    shift
-    rc=0
-    "$@" >"$TMP/out" 2>"$TMP/err" || rc=$?
-    if [ "$rc" -ne "$want" ]; then
-        echo "not ok: exit $rc, want $want: $*"
-        cat "$TMP/out" "$TMP/err"
-        exit 1
-    fi
-}
+. tests/cli/code.sh
 
 root=tests/data/models-2026
 model=$root/qwen3_5-q64

@@ -1,17 +1,7 @@
 # nibble inspect: the screen, JSON, and bad input as one sentence with its exit code.
 set -eu
 
-code() { # wanted exit code, command...
-    want=$1
-    shift
-    rc=0
-    "$@" >"$TMP/out" 2>"$TMP/err" || rc=$?
-    if [ "$rc" -ne "$want" ]; then
-        echo "not ok: exit $rc, want $want: $*"
-        cat "$TMP/out" "$TMP/err"
-        exit 1
-    fi
-}
+. tests/cli/code.sh
 
 refused() { # exit code, class, command...
     class=$2

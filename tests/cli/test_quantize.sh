@@ -1,17 +1,7 @@
 # nibble quantize: the plan and one line per linear on stderr, a complete directory, refusals that name the way out, Ctrl-C.
 set -eu
 
-code() { # wanted exit code, command...
-    want=$1
-    shift
-    rc=0
-    "$@" >"$TMP/out" 2>"$TMP/err" || rc=$?
-    if [ "$rc" -ne "$want" ]; then
-        echo "not ok: exit $rc, want $want: $*"
-        cat "$TMP/out" "$TMP/err"
-        exit 1
-    fi
-}
+. tests/cli/code.sh
 
 model=models/pemberley-4m
 small="--calib $model/calib.txt --calib-rows 4 --calib-len 64"

@@ -1,17 +1,7 @@
 # nibble quantize of a mixture of experts: the table of tokens, what stays as it is, overrides by module.
 set -eu
 
-code() { # wanted exit code, command...
-    want=$1
-    shift
-    rc=0
-    "$@" >"$TMP/out" 2>"$TMP/err" || rc=$?
-    if [ "$rc" -ne "$want" ]; then
-        echo "not ok: exit $rc, want $want: $*"
-        cat "$TMP/out" "$TMP/err"
-        exit 1
-    fi
-}
+. tests/cli/code.sh
 
 model=tests/data/models/qwen2_moe
 printf '{"+:.*mlp.*down_proj": {"bits": 8}, "-:.*layers.0.self_attn": {}}' >"$TMP/dynamic.json"

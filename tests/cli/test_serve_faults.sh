@@ -12,13 +12,14 @@ fail() {
     [ ! -f "$TMP/err" ] || cat "$TMP/err" >&2
     exit 1
 }
-# start OPTIONS...: a server on a free port; $url is where it is.
+# start OPTIONS...: a server under $limits, on a free port unless one is given; $url is where it is.
+limits=:
 start() {
-    rm -f "$TMP/err"
-    "$NIBBLE" serve $model --port 0 --max-model-len 128 --kv-cache 8M "$@" >"$TMP/out" 2>"$TMP/err" &
+    rm -f "$TMP/err" # the words waited for must be this server's
+    (eval "$limits"; exec "$NIBBLE" serve $model --port 0 --max-model-len 128 --kv-cache 8M "$@") >"$TMP/out" 2>"$TMP/err" &
     pid=$!
     until grep -qs 'is ready at' "$TMP/err"; do
-        kill -0 $pid 2>/dev/null || fail "start: the server ended"
+        kill -0 $pid 2>/dev/null || fail "start ($limits) $*: the server ended"
         sleep 0.02
     done
     url=$(sed -n 's/.*is ready at \([^ ]*\).*/\1/p' "$TMP/err")
@@ -64,14 +65,9 @@ ended 0
 echo "ok PC-11, OV-15 nothing on disk, figures without words"
 
 # MM-05, MM-06: no locked memory, small stacks; stacks of its own threads are of one size.
-rm -f "$TMP/err" # the words waited for below must be this server's
-(ulimit -l 0 2>/dev/null; ulimit -s 256; exec "$NIBBLE" serve $model --port 0 --max-model-len 128 --kv-cache 8M) >"$TMP/out" 2>"$TMP/err" &
-pid=$!
-until grep -qs 'is ready at' "$TMP/err"; do
-    kill -0 $pid 2>/dev/null || fail "MM-06: the server ended"
-    sleep 0.02
-done
-url=$(sed -n 's/.*is ready at \([^ ]*\).*/\1/p' "$TMP/err")
+limits='ulimit -l 0 2>/dev/null; ulimit -s 256'
+start
+limits=:
 [ "$(ask)" = 200 ] && [ "$(ask '{"prompt":"It is","guided_json":{"type":"object","properties":{"a":{"type":"string"}}}}')" = 200 ] || fail "MM-06"
 kill -TERM $pid
 ended 0
@@ -84,14 +80,9 @@ if grep -q 'AddressSanitizer\|shadow memory' "$TMP/err"; then
     echo "skipped MM-04: a checked build needs terabytes of addresses"
 else
     [ $rc -eq 9 ] && grep -q '^nibble: error: mem\.' "$TMP/err" || fail "MM-04: exit $rc"
-    rm -f "$TMP/err"
-    (ulimit -v 2000000; exec "$NIBBLE" serve $model --port 0 --max-model-len 128 --kv-cache 8M) >"$TMP/out" 2>"$TMP/err" &
-    pid=$!
-    until grep -qs 'is ready at' "$TMP/err"; do
-        kill -0 $pid 2>/dev/null || fail "MM-04: 2 GB of addresses are enough"
-        sleep 0.02
-    done
-    url=$(sed -n 's/.*is ready at \([^ ]*\).*/\1/p' "$TMP/err")
+    limits='ulimit -v 2000000'
+    start
+    limits=:
     [ "$(ask)" = 200 ] || fail "MM-04"
     kill -TERM $pid
     ended 0
@@ -116,13 +107,7 @@ start
 port=${url##*:}
 kill -KILL $pid
 ended 137
-rm "$TMP/err"
-"$NIBBLE" serve $model --port "$port" --max-model-len 128 --kv-cache 8M >"$TMP/out" 2>"$TMP/err" &
-pid=$!
-until grep -qs 'is ready at' "$TMP/err"; do
-    kill -0 $pid 2>/dev/null || fail "MM-08: the port is not free again"
-    sleep 0.02
-done
+start --port "$port"
 kill -TERM $pid
 ended 0
 echo "ok MM-08 killed and started again"

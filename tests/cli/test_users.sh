@@ -1,17 +1,7 @@
 # Mistakes and files of users (users.md, section 5) as they meet the program.
 set -eu
 
-code() { # wanted exit code, command...
-    want=$1
-    shift
-    rc=0
-    "$@" >"$TMP/out" 2>"$TMP/err" || rc=$?
-    if [ "$rc" -ne "$want" ]; then
-        echo "not ok: exit $rc, want $want: $*"
-        cat "$TMP/out" "$TMP/err"
-        exit 1
-    fi
-}
+. tests/cli/code.sh
 says() { # file, pattern
     if ! grep -q "$2" "$1"; then
         echo "not ok: no \"$2\" in"

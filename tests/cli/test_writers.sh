@@ -8,17 +8,7 @@ if ! command -v python3 >/dev/null; then
     exit 77
 fi
 
-code() { # wanted exit code, command...
-    want=$1
-    shift
-    rc=0
-    "$@" >"$TMP/out" 2>"$TMP/err" || rc=$?
-    if [ "$rc" -ne "$want" ]; then
-        echo "not ok: exit $rc, want $want: $*"
-        cat "$TMP/out" "$TMP/err"
-        exit 1
-    fi
-}
+. tests/cli/code.sh
 
 root=tests/data/models-2026
 
