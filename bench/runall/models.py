@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import shutil
 import struct
 
 from .util import call
@@ -12,8 +13,9 @@ SHAPES = {
     # The active bytes of a token are those of the 1B shape.
     "moe": dict(hidden=2048, layers=16, heads=32, kv_heads=8, ffn=4096, vocab=32000, context=8192, group=128, kind="mixtral", experts=8,
                 active=2),
-    "delta": dict(hidden=2048, layers=16, heads=16, kv_heads=4, ffn=8192, vocab=32000, context=8192, group=128, kind="delta"),
-    "mamba": dict(hidden=2048, layers=16, heads=32, kv_heads=8, ffn=8192, vocab=32000, context=8192, group=128, kind="mamba"),
+    # Mixers are wider than attention: a feed-forward part that much narrower makes the weights of a step those of the 1B shape.
+    "delta": dict(hidden=2048, layers=16, heads=16, kv_heads=4, ffn=6656, vocab=32000, context=8192, group=128, kind="delta"),
+    "mamba": dict(hidden=2048, layers=16, heads=32, kv_heads=8, ffn=6272, vocab=32000, context=8192, group=128, kind="mamba"),
 }
 for _n in (2, 4, 8, 16, 32, 64):
     SHAPES[f"layers{_n}"] = dict(SHAPES["135m"], layers=_n, vocab=8192)
@@ -118,6 +120,13 @@ def write_gguf(path, s):
     g.write(path)
 
 
+def has_shape(path, s):
+    """Was the checkpoint made of these sizes?"""
+    with open(os.path.join(path, "config.json")) as f:
+        c = json.load(f)
+    return (c["hidden_size"], c["num_hidden_layers"], c["intermediate_size"], c["vocab_size"]) == (s["hidden"], s["layers"], s["ffn"], s["vocab"])
+
+
 class Models:
     def __init__(self, folder, bin_dir, peers):
         self.folder, self.bin, self.peers = folder, bin_dir, peers
@@ -126,6 +135,8 @@ class Models:
     def awq(self, shape):
         s = SHAPES[shape]
         path = os.path.join(self.folder, f"{shape}-awq-g{s['group']}")
+        if os.path.isdir(path) and not has_shape(path, s):
+            shutil.rmtree(path)
         if not os.path.isdir(path):
             call([os.path.join(self.bin, "nibble_gen_model"), path] + [f"{k}={v}" for k, v in s.items()])
         if not os.path.exists(os.path.join(path, "tokenizer.json")):

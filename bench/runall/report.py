@@ -17,7 +17,7 @@ ABOUT = {
     "memory": "resident peak of run, context 2048",
     "profile": "share of samples of the decode loop",
     "moe": "8 experts of width 4096, 2 active, else the 1B shape",
-    "hybrid": "1B shapes, three recurrent layers to one of attention, beside the plain one: prefill of 512, decode of 16 tokens at depths 0 and 4096",
+    "hybrid": "1B shapes, three recurrent layers to one of attention, as many weight bytes a step as the plain one: prefill of 512, decode of 16 tokens at depths 0 and 4096",
     "growth-depth": "decode of 16 tokens at depths",
     "growth-batch": "sequences together, 8 tokens each",
     "growth-layers": "layers of the 135M shape",

@@ -153,7 +153,7 @@ const nb_cmd nb_cmd_bench = {
     .brief = "decode and prefill speed beside the read bandwidth; `bench serve` loads a server",
     .help = "Weights sit in private memory. Figures are medians of interleaved rounds; on a shared machine compare ratios only.\n"
             "Every depth is measured with the first of --batch, every other batch at the first of --depth. Of a depth the first 512\n"
-            "tokens are real, the rest copies of their keys and values, which cost the same.\n\n"
+            "tokens are real, the rest copies of their keys and values, which cost the same; so do recurrent states.\n\n"
             "With --streams the engine serves that many requests at a time, first with an empty prefix cache, then again with the\n"
             "common prefix cached; \"engine\" is what it costs beside the model.\n\n"
             "  nibble bench MODEL --prompt 512 --decode 64 --rounds 7\n"

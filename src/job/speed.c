@@ -192,24 +192,18 @@ static nb_status feed(speed *s, size_t from, size_t to, nb_err *err)
     return rc;
 }
 
-/* Keys, values and states for every depth: the first tokens are real, pages behind them copies, states always real. */
+/* Keys, values and states for every depth: the first tokens are real, pages behind them copies, states what the real ones left. */
 static nb_status fill(speed *s, nb_err *err)
 {
     const size_t deepest = largest(s->o->depths, s->o->n_depths), bytes = nb_exec_state_bytes(s->exec);
     const size_t real = deepest < REAL_TOKENS ? deepest : REAL_TOKENS;
-    nb_status rc = feed(s, 0, bytes ? deepest : real, err);
+    nb_status rc = feed(s, 0, real, err);
 
     for (size_t i = pages_for(real); rc == NB_OK && real && i < s->n_pages; i++)
-        if (!bytes || i >= pages_for(deepest))
-            nb_exec_copy_page(s->exec, (uint32_t)i, (uint32_t)(i % pages_for(real)));
-    for (size_t i = 0, at = deepest; rc == NB_OK && bytes && i < s->o->n_depths; i++) {
-        const size_t depth = s->o->depths[i];
-        if (depth < at)
-            at = 0;
-        rc = feed(s, at, depth, err);
-        at = depth;
-        if (rc == NB_OK)
-            nb_exec_state_save(s->exec, 0, s->states + i * bytes);
+        nb_exec_copy_page(s->exec, (uint32_t)i, (uint32_t)(i % pages_for(real)));
+    for (size_t i = 0; rc == NB_OK && bytes && i < s->o->n_depths; i++) {
+        nb_exec_state_claim(s->exec, 0, (uint32_t)s->o->depths[i]);
+        nb_exec_state_save(s->exec, 0, s->states + i * bytes);
     }
     return rc;
 }

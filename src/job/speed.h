@@ -48,8 +48,8 @@ typedef struct nb_speed {
 } nb_speed;
 
 /* Token ids are a fixed pseudo-random sequence. Cached tokens beyond the first 512 are copies of those: keys cost the same whatever
- * they hold. Only models with recurrent state really read every token of a depth. The caller owns m, which is used by this call
- * alone. NB_EARG "bench.sizes" for sizes of 0, too many of them, or beyond the model's context. */
+ * they hold, and so do recurrent states. The caller owns m, which is used by this call alone. NB_EARG
+ * "bench.sizes" for sizes of 0, too many of them, or beyond the model's context. */
 nb_status nb_speed_run(nb_model *m, const nb_speed_opts *o, nb_speed *out, nb_err *err);
 
 #endif

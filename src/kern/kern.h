@@ -137,7 +137,8 @@ typedef struct nb_recur {
     const float *beta; /* [m] rates of what is learned (delta) */
     float *o;
     size_t ldo;
-    float *work; /* m * (2 * dk + 1) floats (delta) */
+    float *work;       /* m * (2 * dk + 1) floats (delta)                                             */
+    const float *next; /* the matrix that comes after this one, asked for meanwhile; NULL: none known */
 } nb_recur;
 
 /* ---- the table ------------------------------------------------------------------------------------------------ */

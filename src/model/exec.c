@@ -129,3 +129,9 @@ void nb_exec_state_copy(nb_exec *x, size_t from, size_t to)
     if (nb_exec_state_bytes(x) > 0 && from != to)
         memcpy(x->ops->state_at(x, to), x->ops->state_at(x, from), nb_exec_state_bytes(x));
 }
+
+void nb_exec_state_claim(nb_exec *x, size_t slot, uint32_t tokens)
+{
+    if (nb_exec_state_bytes(x) > 0)
+        x->ops->state_claim(x, slot, tokens);
+}

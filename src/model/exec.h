@@ -74,6 +74,8 @@ size_t nb_exec_state_tokens(const nb_exec *x, size_t slot);
 void nb_exec_state_save(const nb_exec *x, size_t slot, void *out);
 void nb_exec_state_load(nb_exec *x, size_t slot, const void *in);
 void nb_exec_state_copy(nb_exec *x, size_t from, size_t to);
+/* Say that a slot holds `tokens` tokens, whatever it has seen. For measurements: a state costs the same at any depth. */
+void nb_exec_state_claim(nb_exec *x, size_t slot, uint32_t tokens);
 
 /* What a tap sees. Rows are those of the batch (or of its current cut, row0 first). */
 typedef enum nb_tap_kind { NB_TAP_EMBED, NB_TAP_OP_IN, NB_TAP_LAYER, NB_TAP_FINAL } nb_tap_kind;
@@ -129,6 +131,7 @@ typedef struct nb_exec_ops {
     void (*fill_near)(nb_exec *x, uint32_t page, uint8_t byte);
     size_t (*state_bytes)(const nb_exec *x); /* the rest only where this is not NULL */
     unsigned char *(*state_at)(nb_exec *x, size_t slot);
+    void (*state_claim)(nb_exec *x, size_t slot, uint32_t tokens);
 } nb_exec_ops;
 struct nb_exec {
     const nb_exec_ops *ops;

@@ -454,6 +454,7 @@ static const nb_exec_ops cpu_ops = {
     .fill_near = nb_xcpu_fill_near,
     .state_bytes = nb_xcpu_state_bytes,
     .state_at = nb_xcpu_state_at,
+    .state_claim = nb_xcpu_state_claim,
 };
 
 nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb_err *err)

@@ -149,10 +149,15 @@ nb_whole_fn nb_xcpu_moe;
 nb_status nb_xcpu_states_open(nb_xcpu *x, nb_err *err);
 float *nb_xcpu_state(const nb_xcpu *x, const nb_block *span, size_t l);
 nb_status nb_xcpu_states_check(const nb_xcpu *x, const nb_batch *b, size_t l0, size_t l1, nb_err *err);
+/* Threads that work on matrices of the cut: NULL for few values. fn over [0, spans * heads): single tokens are bound by memory, so
+ * that every thread has one run of it; longer spans are handed out one by one. */
+nb_pool *nb_xcpu_mix_pool(const nb_xcpu *x);
+void nb_xcpu_heads(const nb_xcpu *x, nb_range_fn *fn, void *ctx);
 /* All ops of a layer have seen the rows of the cut. */
 void nb_xcpu_states_done(nb_xcpu *x, size_t l);
 size_t nb_xcpu_state_bytes(const nb_exec *x);
 unsigned char *nb_xcpu_state_at(nb_exec *x, size_t slot);
+void nb_xcpu_state_claim(nb_exec *x, size_t slot, uint32_t tokens);
 /* exec_conv.c, exec_delta.c, exec_ssm.c. Mixers: rows of a sequence in order, split over channels or heads. */
 nb_whole_fn nb_xcpu_conv, nb_xcpu_delta, nb_xcpu_ssm, nb_xcpu_ssm1, nb_xcpu_linatt;
 nb_row_fn nb_xcpu_parts, nb_xcpu_ssm_norm, nb_xcpu_dt_norm;

@@ -97,7 +97,8 @@ static void run_tile(const delta_job *j, float *S, size_t h, size_t r0, size_t m
                          .beta = beta,
                          .o = row_of(x, NB_SLOT_MIXED, r0) + h * dv,
                          .ldo = x->m->plan.slot_width[NB_SLOT_MIXED],
-                         .work = beta + NB_RECUR_TILE };
+                         .work = beta + NB_RECUR_TILE,
+                         .next = h + 1 < c->heads ? S + dk * dv : NULL };
 
     for (size_t i = 0; i < m; i++) {
         const float *u = row_of(x, NB_SLOT_CONV, r0 + i);
@@ -143,11 +144,9 @@ static void run_heads(void *ctx, size_t begin, size_t end, int thread)
 
 void nb_xcpu_delta(nb_xcpu *x, size_t l, const nb_op *op)
 {
-    const nb_mix_cfg *c = &x->m->cfg.mix;
     delta_job j = { x, l };
 
     (void)op;
-    nb_parallel_for(x->rows * c->heads * c->key_dim * c->value_dim < NB_INLINE_MACS ? NULL : x->o.pool, x->n_spans * c->heads, 1, run_heads,
-                    &j);
+    nb_xcpu_heads(x, run_heads, &j);
     nb_xcpu_states_done(x, l);
 }

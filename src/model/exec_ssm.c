@@ -69,6 +69,7 @@ static void ssm_tile(const ssm_job *j, float *S, size_t h, size_t r0, size_t m, 
     t.lda = 1;
     t.o = row_of(x, NB_SLOT_MIXED, r0) + h * dv;
     t.ldo = x->m->plan.slot_width[NB_SLOT_MIXED];
+    t.next = h + 1 < c->heads ? S + dk * dv : NULL;
     x->kern->linrec(&t);
     for (size_t i = 0; i < m; i++)
         x->kern->axpy(t.o + i * t.ldo, u + i * ld + h * dv, vec[NB_VEC_SKIP][h], dv);
@@ -92,19 +93,12 @@ static void ssm_heads(void *ctx, size_t begin, size_t end, int thread)
         ssm_head(j, &j->x->spans[i / heads], i % heads, j->x->mix + (size_t)thread * j->x->mix_floats);
 }
 
-static nb_pool *pool_of(const nb_xcpu *x)
-{
-    const nb_mix_cfg *c = &x->m->cfg.mix;
-
-    return x->rows * c->heads * c->key_dim * c->value_dim < NB_INLINE_MACS ? NULL : x->o.pool;
-}
-
 void nb_xcpu_ssm(nb_xcpu *x, size_t l, const nb_op *op)
 {
     ssm_job j = { x, l };
 
     (void)op;
-    nb_parallel_for(pool_of(x), x->n_spans * x->m->cfg.mix.heads, 1, ssm_heads, &j);
+    nb_xcpu_heads(x, ssm_heads, &j);
     nb_xcpu_states_done(x, l);
 }
 
@@ -176,7 +170,7 @@ void nb_xcpu_ssm1(nb_xcpu *x, size_t l, const nb_op *op)
     ssm_job j = { x, l };
 
     (void)op;
-    nb_parallel_for(pool_of(x), x->n_spans * ((x->m->cfg.mix.value_dim + BLOCK - 1) / BLOCK), 1, ssm1_blocks, &j);
+    nb_parallel_for(nb_xcpu_mix_pool(x), x->n_spans * ((x->m->cfg.mix.value_dim + BLOCK - 1) / BLOCK), 1, ssm1_blocks, &j);
     nb_xcpu_states_done(x, l);
 }
 
@@ -219,7 +213,8 @@ static void lin_head(const ssm_job *j, const nb_block *s, size_t h, float *scrat
                                      .ldv = 3 * d,
                                      .a = &a,
                                      .o = row_of(x, NB_SLOT_MIXED, r) + h * d,
-                                     .ldo = x->m->plan.slot_width[NB_SLOT_MIXED] });
+                                     .ldo = x->m->plan.slot_width[NB_SLOT_MIXED],
+                                     .next = h + 1 < H ? S + d * d : NULL });
     }
 }
 
@@ -238,7 +233,7 @@ void nb_xcpu_linatt(nb_xcpu *x, size_t l, const nb_op *op)
     const size_t n = c->heads * c->value_dim;
     ssm_job j = { x, l };
 
-    nb_parallel_for(pool_of(x), x->n_spans * c->heads, 1, lin_heads, &j);
+    nb_xcpu_heads(x, lin_heads, &j);
     for (size_t r = 0; r < x->rows; r++) {
         float *o = row_of(x, op->out, r);
         x->kern->rmsnorm(o, o, x->m->layers[l].vec[NB_VEC_MIX_NORM], 0, 1e-6f, n);

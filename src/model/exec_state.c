@@ -50,6 +50,14 @@ unsigned char *nb_xcpu_state_at(nb_exec *base, size_t slot)
     return x->states + slot * x->state_stride;
 }
 
+void nb_xcpu_state_claim(nb_exec *base, size_t slot, uint32_t tokens)
+{
+    uint32_t *n = (uint32_t *)(void *)nb_xcpu_state_at(base, slot);
+
+    for (size_t i = 0; i < ((nb_xcpu *)base)->state_layers; i++)
+        n[i] = tokens;
+}
+
 /* Tokens that layer l has seen, in a slot. */
 static uint32_t *tokens_of(const nb_xcpu *x, size_t slot, size_t l)
 {
@@ -65,6 +73,23 @@ float *nb_xcpu_state(const nb_xcpu *x, const nb_block *span, size_t l)
     unsigned char *slot = x->states + span->seq->state * x->state_stride;
 
     return (float *)(void *)(slot + x->state_head) + x->state_off[l];
+}
+
+nb_pool *nb_xcpu_mix_pool(const nb_xcpu *x)
+{
+    const nb_mix_cfg *c = &x->m->cfg.mix;
+
+    return x->rows * c->heads * c->key_dim * c->value_dim < NB_INLINE_MACS ? NULL : x->o.pool;
+}
+
+void nb_xcpu_heads(const nb_xcpu *x, nb_range_fn *fn, void *ctx)
+{
+    const size_t n = x->n_spans * x->m->cfg.mix.heads;
+
+    if (x->rows == x->n_spans)
+        nb_parallel_static(nb_xcpu_mix_pool(x), n, fn, ctx);
+    else
+        nb_parallel_for(nb_xcpu_mix_pool(x), n, 1, fn, ctx);
 }
 
 void nb_xcpu_states_done(nb_xcpu *x, size_t l)

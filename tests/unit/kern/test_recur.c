@@ -79,7 +79,8 @@ static void run(const nb_kern *kern, const problem *p, bool delta, size_t cut, f
                              .beta = p->beta + t,
                              .o = o + t * s->dv,
                              .ldo = s->dv,
-                             .work = work };
+                             .work = work,
+                             .next = t ? p->S0 : NULL }; /* read ahead only */
         (delta ? kern->delta : kern->linrec)(&r);
     }
     free(work);

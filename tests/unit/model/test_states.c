@@ -140,6 +140,9 @@ static void forks(void **state)
         assert_int_equal(step(x, ids + 20, 20, 4, 1, pages, logits + 2 * V, &err), NB_OK);
         assert_memory_equal(logits, logits + V, V * sizeof *logits);
         assert_memory_equal(logits, logits + 2 * V, V * sizeof *logits);
+        nb_exec_state_claim(x, 1, 27); /* as if three more tokens had been seen */
+        assert_true(nb_exec_state_tokens(x, 1) == (bytes ? 27 : 0));
+        assert_int_equal(step(x, ids, 27, 1, 1, pages, logits, &err), NB_OK);
         nb_free(saved);
         nb_free(logits);
         nb_exec_close(x);
