@@ -10,7 +10,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   set(avx2 -mavx2 -mfma -mf16c)
   nb_isa(avx2 NB_HAVE_AVX2
     FLAGS ${avx2}
-    FILES table.c pack_q4.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c attn.c misc.c recur.c)
+    FILES table.c pack_q4.c pack_dense.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c attn.c misc.c recur.c)
   nb_isa(avx2vnni NB_HAVE_AVX2VNNI
     FLAGS ${avx2} -mavxvnni
     FILES table.c gemm_q4.c gemm_q8.c)

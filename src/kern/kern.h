@@ -67,6 +67,20 @@ nb_status nb_q4_perm(const uint32_t *g_idx, size_t k, size_t g, size_t n_groups,
 typedef nb_q4 nb_q8;
 bool nb_q8_layout(nb_q8 *p, size_t n_rows, size_t k, size_t g, bool wide); /* as nb_q4_layout */
 
+/* Codes of 4 bits as checkpoints store them, little-endian 32-bit words of eight, the first at `at`, rows of words `pitch` bytes
+ * apart. By input: word (t, r) holds in nibble i input 8t + i of row r. Else as AWQ has them: word (k, j) holds input k of eight
+ * rows, nibble 0 .. 7 being row 8j + 0, 2, 4, 6, 1, 3, 5, 7. */
+typedef struct nb_words {
+    const unsigned char *at;
+    size_t pitch;
+    bool by_input;
+} nb_words;
+/* The words from input k (a multiple of 8) and row r on. */
+static inline nb_words nb_words_at(const nb_words *w, size_t k, size_t r)
+{
+    return (nb_words){ w->at + (w->by_input ? k / 8 * w->pitch + 4 * r : k * w->pitch + r / 2), w->pitch, w->by_input };
+}
+
 /* ---- activations ----------------------------------------------------------------------------------------------
  * A16: symmetric 16-bit integers v = 256 hi + lo in two int8 planes, per token and packed group, stored group-major
  * [group][token][g]. A8: one plane, v = hi, and lo is NULL; 1.8 times as fast at m > 1, 0.7 % of error instead of 0.003 %.
@@ -149,6 +163,9 @@ typedef struct nb_kern {
     /* Rows [n0, n0+q->n) of one part whose first row lies at packed row `row0` (multiple of 64); q->codes <= 15. n0
      * counts from the part's first row and is a multiple of 64, or q covers the tail. perm (or NULL) reorders inputs. */
     void (*pack_q4)(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm);
+    /* The same bytes from stored words, w->at being that of row n0 and input 0: q without its codes, p->k a multiple of p->g, q->n of
+     * 8, inputs in natural order. Wide stripes (many rows) read whole cache lines and pages. */
+    void (*pack_words)(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const nb_words *w);
     /* Quantize tokens [m0, m1) of x[m][ldx] (x: token 0) into `a`; perm as in nb_q4 (NULL: natural order). */
     void (*act_a16)(nb_act *a, const float *x, size_t ldx, size_t m0, size_t m1, const uint32_t *perm);
     /* y[i*ldy + 64*S + r] for all a->m tokens, strips [s0, s1). m = 1 and m > 1 give the same bits. */

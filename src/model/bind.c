@@ -5,9 +5,10 @@
 
 #include "base/cpu.h"
 #include "model/weights.h"
+#include "quant/words.h"
 
-/* Rows of a stripe that a thread unpacks at a time. */
-enum { STRIPE = NB_STRIP };
+/* Rows of a stripe that a thread unpacks at a time; scales of one that it packs from stored words, and rows at most. */
+enum { STRIPE = NB_STRIP, WIDE_SCALES = 1 << 17, WIDE_ROWS = 64 * NB_STRIP };
 
 /* ---- packing one op ------------------------------------------------------------------------------------------- */
 
@@ -30,6 +31,50 @@ static void pack_fix(const nb_mat *m, size_t row, const nb_qlin *q)
             const size_t i = r * q->n_groups + g * m->q4.g / q->g;
             out[g * NB_STRIP + r] = r < q->n && q->offsets ? q->offsets[i] + q->scales[i] * (float)q->zeros[i] : 0;
         }
+}
+
+/* Are the codes of this part packed from the words they are stored in, without a byte a code between? */
+static bool by_words(const nb_mat *m, const nb_source *s)
+{
+    return m->kind == NB_MAT_Q4 && s->q && nb_words_fit(s->q) && !m->q4.perm && !m->has_fix && m->q4.k % m->q4.g == 0;
+}
+
+/* Rows that a thread takes at a time of such a part. The more, the longer the pieces of rows of stored words that it reads. */
+static size_t wide_rows(const nb_source *s)
+{
+    const size_t n_groups = (s->k + s->q->g - 1) / s->q->g, fit = WIDE_SCALES / n_groups / NB_STRIP * NB_STRIP;
+
+    if (s->q->format->words == NB_WORDS_BY_OUTPUT) /* through a tile */
+        return NB_STRIP;
+    return fit < NB_STRIP ? NB_STRIP : fit < WIDE_ROWS ? fit : WIDE_ROWS;
+}
+
+/* Strips [s0, s1) of a part, the first strip of the part being `first`. */
+static bool pack_words(const pack_job *j, const nb_mat *m, size_t part, size_t s0, size_t s1, float *scratch, nb_err *err)
+{
+    const nb_source *s = &j->src[part];
+    const nb_tensor *t = s->q->parts[0];
+    const size_t first = j->f->part_row[part] / NB_STRIP, row0 = j->f->part_row[part] - m->strip0 * NB_STRIP;
+    const size_t step = wide_rows(s) / NB_STRIP;
+    nb_q4 dst = m->q4;
+    nb_qlin q = { 0 };
+    bool ok = nb_qlin_init_grid(&q, (s1 - s0 < step ? s1 - s0 : step) * NB_STRIP, s->k, s->q->g, s->q->spec.bits, err) == NB_OK;
+
+    for (size_t i = s0; i < s1 && ok; i += step) {
+        const size_t n0 = (i - first) * NB_STRIP, rows = (s1 - i < step ? s1 - i : step) * NB_STRIP;
+        nb_words all = { t->data, (size_t)t->shape[1] * 4, s->q->format->words != NB_WORDS_AWQ }, w;
+
+        q.n = s->n - n0 < rows ? s->n - n0 : rows;
+        ok = s->q->format->unpack(s->q, n0, &q, err) == NB_OK;
+        if (s->q->format->words == NB_WORDS_BY_OUTPUT)
+            w = (nb_words){ nb_words_get(s->q, 0, s->k / 8, n0, q.n, (unsigned char *)scratch), 4 * q.n, true };
+        else
+            w = nb_words_at(&all, 0, n0);
+        if (ok)
+            j->m->kern->pack_words(&dst, row0, n0, &q, &w);
+    }
+    nb_qlin_clear(&q);
+    return ok;
 }
 
 static bool pack_part(const pack_job *j, const nb_mat *m, size_t part, size_t n0, nb_qlin *q, float *scratch, nb_err *err)
@@ -86,6 +131,11 @@ static void pack_range(void *ctx, size_t begin, size_t end, int thread)
             const size_t first = j->f->part_row[p] / NB_STRIP;
             const nb_linear *lin = j->src[p].q;
             const bool here = first < end && first + (j->src[p].n + NB_STRIP - 1) / NB_STRIP > begin;
+            if (ok && here && by_words(m, &j->src[p])) {
+                const size_t last = first + (j->src[p].n + NB_STRIP - 1) / NB_STRIP;
+                ok = pack_words(j, m, p, first > begin ? first : begin, last < end ? last : end, scratch, err);
+                continue;
+            }
             if (ok && here && lin && (q.g != lin->g || q.bits != lin->spec.bits)) {
                 nb_qlin_clear(&q);
                 ok = nb_qlin_init(&q, STRIPE, lin->k, lin->g, lin->spec.bits, err) == NB_OK;

@@ -152,7 +152,7 @@ nb_status nb_source_probe(nb_source *src, nb_arena *mem, nb_err *err)
 
     if (nb_source_kind(src) == NB_MAT_DENSE)
         return NB_OK;
-    rc = nb_qlin_init(&q, NB_STRIP, src->k, src->q->g, src->q->spec.bits, err);
+    rc = (src->q->format->words ? nb_qlin_init_grid : nb_qlin_init)(&q, NB_STRIP, src->k, src->q->g, src->q->spec.bits, err);
     for (size_t n0 = 0; rc == NB_OK && n0 < src->n && !src->wide; n0 += NB_STRIP) {
         q.n = src->n - n0 < NB_STRIP ? src->n - n0 : NB_STRIP;
         rc = src->q->format->unpack(src->q, n0, &q, err);

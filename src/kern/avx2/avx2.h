@@ -8,6 +8,7 @@ extern const nb_kern nb_kern_avx2;
 
 /* 4-bit and 8-bit matrices: pack_q4.c, act.c, gemm_q4.c, gemm_q8.c, gemm_q4_f32.c, probe.c */
 void nb_pack_q4_avx2(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm);
+void nb_pack_words_avx2(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const nb_words *w);
 void nb_act_a16_avx2(nb_act *a, const float *x, size_t ldx, size_t m0, size_t m1, const uint32_t *perm);
 void nb_act_a8_avx2(nb_act *a, const float *x, size_t ldx, size_t m0, size_t m1, const uint32_t *perm);
 void nb_gemm_q4_avx2(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1);
@@ -18,7 +19,8 @@ void nb_gemm_q8_a8_avx2(const nb_q8 *w, const nb_act *a, float *y, size_t ldy, s
 void nb_gemm_q8_f32_avx2(const nb_q8 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
 uint64_t nb_read_probe_avx2(const void *p, size_t bytes);
 
-/* Float matrices: dense.c */
+/* Float matrices: dense.c, pack_dense.c */
+void nb_pack_dense_avx2(nb_dense *p, size_t row0, const void *src, size_t rows);
 void nb_gemm_dense_avx2(const nb_dense *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
 
 /* Attention: attn.c */

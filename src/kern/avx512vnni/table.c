@@ -1,6 +1,6 @@
 /* table.c - the table for AVX-512 with VNNI. */
 #include "base/cpu.h"
-#include "kern/avx2/avx2.h" /* the packer */
+#include "kern/avx2/avx2.h" /* packing */
 #include "kern/avx512vnni/avx512vnni.h"
 #include "kern/scalar/scalar.h"
 
@@ -8,6 +8,7 @@ const nb_kern nb_kern_avx512vnni = {
     .name = "avx512-vnni",
     .need = NB_CPU_AVX2 | NB_CPU_FMA | NB_CPU_F16C | NB_CPU_AVX512 | NB_CPU_AVX512_VNNI,
     .pack_q4 = nb_pack_q4_avx2,
+    .pack_words = nb_pack_words_avx2,
     .act_a16 = nb_act_a16_avx512vnni,
     .gemm_q4 = nb_gemm_q4_avx512vnni,
     .act_a8 = nb_act_a8_avx512vnni,
@@ -17,7 +18,7 @@ const nb_kern nb_kern_avx512vnni = {
     .gemm_q8 = nb_gemm_q8_avx512vnni,
     .gemm_q8_a8 = nb_gemm_q8_a8_avx512vnni,
     .gemm_q8_f32 = nb_gemm_q8_f32_avx512vnni,
-    .pack_dense = nb_pack_dense_scalar,
+    .pack_dense = nb_pack_dense_avx2,
     .gemm_dense = nb_gemm_dense_avx512vnni,
     .row_dense = nb_row_dense_scalar,
     .kv_put = nb_kv_put_avx512vnni,

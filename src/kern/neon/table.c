@@ -7,6 +7,7 @@ const nb_kern nb_kern_neon = {
     .name = "neon",
     .need = NB_CPU_NEON,
     .pack_q4 = nb_pack_q4_neon,
+    .pack_words = nb_pack_words_scalar,
     .act_a16 = nb_act_a16_neon,
     .gemm_q4 = nb_gemm_q4_neon,
     .act_a8 = nb_act_a8_neon,

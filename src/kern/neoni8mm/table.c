@@ -8,6 +8,7 @@ const nb_kern nb_kern_neoni8mm = {
     .name = "neon-i8mm",
     .need = NB_CPU_NEON | NB_CPU_DOTPROD | NB_CPU_I8MM,
     .pack_q4 = nb_pack_q4_neon,
+    .pack_words = nb_pack_words_scalar,
     .act_a16 = nb_act_a16_neon,
     .gemm_q4 = nb_gemm_q4_neoni8mm,
     .act_a8 = nb_act_a8_neon,

@@ -99,3 +99,58 @@ void nb_pack_q8_scalar(nb_q8 *p, size_t row0, size_t n0, const nb_qlin *q, const
 {
     pack(p, row0, n0, q, perm, put_row8);
 }
+
+/* Eight inputs of eight rows from AWQ words, one of each input, to the rows' places. Nibbles 0, 2, 4, 6 of a word are rows 0, 4, 1, 5. */
+static void put_awq(unsigned char *out, const unsigned char *at, size_t pitch)
+{
+    static const size_t even[4] = { 0, 4, 1, 5 }, odd[4] = { 2, 6, 3, 7 };
+    const uint32_t low = 0x0f0f0f0fu;
+
+    for (size_t c = 0; c < 4; c++) {
+        const uint32_t a = nb_le32(at + c * pitch), b = nb_le32(at + (c + 4) * pitch);
+        const uint32_t e = (a & low) | (b & low) << 4, o = (a >> 4 & low) | (b & ~low);
+
+        for (size_t i = 0; i < 4; i++) {
+            out[4 * even[i] + c] = (unsigned char)(e >> 8 * i);
+            out[4 * odd[i] + c] = (unsigned char)(o >> 8 * i);
+        }
+    }
+}
+
+/* Eight inputs of one row. */
+static void put_by_input(unsigned char *out, uint32_t word)
+{
+    const uint32_t low = word & 0xffffu, high = word >> 16;
+
+    for (size_t c = 0; c < 4; c++)
+        out[c] = (unsigned char)((low >> 4 * c & 0xf) | (high >> 4 * c & 0xf) << 4);
+}
+
+/* Codes of one block of `rows` rows; w begins at its first word. */
+static void put_words(unsigned char *out, const nb_words *w, size_t rows, size_t g)
+{
+    for (size_t t = 0; t < g / 8; t++, out += 256) {
+        const unsigned char *at = w->at + (w->by_input ? t : 8 * t) * w->pitch;
+
+        if (rows < NB_STRIP)
+            memset(out, 0, 256);
+        for (size_t r = 0; r < rows && w->by_input; r++)
+            put_by_input(out + 4 * r, nb_le32(at + 4 * r));
+        for (size_t r = 0; r < rows && !w->by_input; r += 8)
+            put_awq(out + 4 * r, at + r / 2, w->pitch);
+    }
+}
+
+void nb_pack_words_scalar(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const nb_words *w)
+{
+    assert((row0 + n0) % NB_STRIP == 0 && q->k == p->k && row0 + n0 + q->n <= p->n && p->k % p->g == 0 && q->n % 8 == 0);
+    for (size_t grp = 0; grp < p->n_groups; grp++)
+        for (size_t first = 0; first < q->n; first += NB_STRIP) {
+            const size_t rows = q->n - first < NB_STRIP ? q->n - first : NB_STRIP, k0 = grp * p->g;
+            const nb_words part = nb_words_at(w, k0, first);
+            unsigned char *block = nb_q4_block(p, (row0 + n0 + first) / NB_STRIP, grp);
+
+            put_words(block, &part, rows, p->g);
+            put_affine(p, block, q, first, rows, q->g_idx ? q->g_idx[k0] : k0 / q->g);
+        }
+}

@@ -8,6 +8,7 @@ extern const nb_kern nb_kern_scalar;
 
 /* 4-bit and 8-bit matrices: pack_q4.c, act.c, gemm_q4.c, probe.c. The form of activations is seen from their lo. */
 void nb_pack_q4_scalar(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm);
+void nb_pack_words_scalar(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const nb_words *w);
 void nb_act_scalar(nb_act *a, const float *x, size_t ldx, size_t m0, size_t m1, const uint32_t *perm);
 void nb_gemm_q4_scalar(const nb_q4 *w, const nb_act *a, float *y, size_t ldy, size_t s0, size_t s1);
 void nb_gemm_q4_f32_scalar(const nb_q4 *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);

@@ -5,6 +5,7 @@ const nb_kern nb_kern_scalar = {
     .name = "scalar",
     .need = 0,
     .pack_q4 = nb_pack_q4_scalar,
+    .pack_words = nb_pack_words_scalar,
     .act_a16 = nb_act_scalar,
     .gemm_q4 = nb_gemm_q4_scalar,
     .act_a8 = nb_act_scalar,

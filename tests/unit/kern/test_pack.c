@@ -154,6 +154,69 @@ static void fused_parts_and_stripes(void **state)
     }
 }
 
+/* Words of a hub's codes. AWQ: nibbles 0 .. 7 are rows 0, 2, 4, 6, 1, 3, 5, 7 of eight. */
+static unsigned char *words_make(const nb_qlin *q, bool by_input, nb_words *w)
+{
+    const size_t bytes = q->n * q->k / 2;
+    unsigned char *to = guarded(bytes);
+
+    memset(to, 0, bytes);
+    *w = (nb_words){ to, by_input ? 4 * q->n : q->n / 2, by_input };
+    for (size_t r = 0; r < q->n; r++)
+        for (size_t j = 0; j < q->k; j++) {
+            const size_t nibble = by_input ? j % 8 : r % 8 % 2 * 4 + r % 8 / 2;
+            const size_t word = by_input ? j / 8 * q->n + r : j * (q->n / 8) + r / 8;
+            to[4 * word + nibble / 2] |= (unsigned char)(q->codes[r * q->k + j] << nibble % 2 * 4);
+        }
+    return to;
+}
+
+/* From stored words come the bytes that come from a byte a code, in one stripe or in two. */
+static void stored_words(void **state)
+{
+    static const struct {
+        const char *label;
+        size_t n, k, g, first;
+        bool wide;
+    } rows[] = {
+        { "three strips", 192, 256, 128, 192, false },   { "in stripes, g 64", 192, 192, 64, 128, false },
+        { "72 rows, g 32, wide", 72, 96, 32, 64, true }, { "eight rows, g 8", 8, 24, 8, 8, false },
+        { "per channel", 64, 512, 512, 64, false },      { "g 192 in two blocks", 128, 384, 192, 64, false },
+        { "twenty groups", 136, 640, 32, 128, false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(rows) * nb_kern_count() * 2; i++) {
+        const nb_kern *t = nb_kern_at(i / 2 % nb_kern_count());
+        const size_t row = i / 2 / nb_kern_count();
+        nb_qlin q, part;
+        nb_q4 p, ref;
+        nb_words all, w;
+
+        if (!runs(t))
+            continue;
+        hub_make(&q, rows[row].n, rows[row].k, rows[row].g, CODES_RANDOM, ZEROS_RANDOM, rows[row].wide, i);
+        packed_make(&ref, nb_kern_find("scalar"), &q, NULL);
+        unsigned char *words = words_make(&q, i % 2, &all);
+        p = ref;
+        p.base = guarded(p.bytes);
+        for (size_t n0 = 0; n0 < q.n; n0 += part.n) {
+            part = q;
+            part.codes = NULL;
+            part.n = n0 ? q.n - n0 : rows[row].first;
+            part.scales += n0 * q.n_groups;
+            part.zeros += n0 * q.n_groups;
+            w = nb_words_at(&all, 0, n0);
+            t->pack_words(&p, 0, n0, &part, &w);
+        }
+        same(rows[row].label, t->name, p.base, ref.base, p.bytes);
+        packed_free(&p, rows[row].label);
+        packed_free(&ref, rows[row].label);
+        guard_free(words, q.n * q.k / 2, "words");
+        nb_qlin_clear(&q);
+    }
+}
+
 static void act_order(void **state)
 {
     const unsigned bits = *(const unsigned *)*state;
@@ -218,6 +281,7 @@ int main(void)
         { "round trip, eight bits", round_trip, NULL, NULL, &eight },
         { "fused parts and stripes, four bits", fused_parts_and_stripes, NULL, NULL, &four },
         { "fused parts and stripes, eight bits", fused_parts_and_stripes, NULL, NULL, &eight },
+        cmocka_unit_test(stored_words),
         { "act-order, four bits", act_order, NULL, NULL, &four },
         { "act-order, eight bits", act_order, NULL, NULL, &eight },
         cmocka_unit_test(wide_scales_are_found),
