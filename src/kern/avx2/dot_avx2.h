@@ -20,13 +20,21 @@ NB_INLINE __m256i nb_load32(const void *p)
     return _mm256_loadu_si256(p);
 }
 
-/* Four activation bytes in every lane. */
+/* Four activation bytes in every lane, by the load itself: gcc would load them once, keep them in a general register and take two
+ * more instructions, on ports that the products need, for every use. */
 NB_INLINE __m256i nb_quad(const int8_t *p)
 {
+#if defined(__clang__)
     int32_t v;
 
     memcpy(&v, p, 4);
     return _mm256_set1_epi32(v);
+#else
+    __m256i v;
+
+    __asm__ volatile("vpbroadcastd %1, %0" : "=x"(v) : "m"(*(const int8_t(*)[4])p));
+    return v;
+#endif
 }
 
 #ifdef __AVXVNNI__
@@ -37,6 +45,12 @@ NB_INLINE __m256i nb_dot2(__m256i acc, __m256i w, __m256i x)
 {
     __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc) : "x"(w), "x"(x));
     return acc;
+}
+
+/* nb_dot2 from 0. */
+NB_INLINE __m256i nb_dot2_first(__m256i w, __m256i x)
+{
+    return nb_dot2(_mm256_setzero_si256(), w, x);
 }
 
 /* Weight (1 or 256) times the sums of nb_dot2. */
@@ -67,6 +81,12 @@ NB_INLINE __m256i nb_dot2(__m256i acc, __m256i w, __m256i x)
     __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(acc), "=&x"(t) : "x"(w), "x"(x));
     return acc;
 #endif
+}
+
+/* nb_dot2 from 0, without the addition. */
+NB_INLINE __m256i nb_dot2_first(__m256i w, __m256i x)
+{
+    return _mm256_maddubs_epi16(w, x);
 }
 
 /* In 32-bit lanes, weight times the sums of nb_dot2. */
