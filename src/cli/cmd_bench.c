@@ -210,7 +210,7 @@ static nb_status run_bench(nb_cli *cli, int argc, char **argv, nb_err *err)
     const char *depth = NULL, *batch = NULL;
     int64_t prompt = 512, decode = 64, rounds = 5, streams = 0, prefix = 0, requests = 0, batched = 0;
     nb_speed_opts o = { 0 };
-    nb_streams_opts so = { 0 };
+    nb_streams_opts so = { .step_ms = 200 }; /* as serve does */
     const char *kv = NULL, *act = NULL;
     nb_loaded l = { 0 };
     nb_model_opts mo = { .host = &cli->host };

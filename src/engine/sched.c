@@ -6,7 +6,9 @@
 #include "engine/engine_priv.h"
 
 enum {
-    MOST_PREFILLS = 4,  /* prompts that are read side by side before a new one must wait for room in the step */
+    MOST_PREFILLS = 4,  /* long prompts that are read side by side */
+    QUICK_ROWS = 64,    /* rows of prompts that are always worth a step */
+    QUICK_SHARE = 4,    /* of step_ms: what else may be read before first tokens are drawn */
     SHARED_TOKENS = 64, /* of a prefix worth waiting for [RAD-5] */
     LPM_MOST = 128
 };
@@ -53,6 +55,18 @@ static size_t rows_in_time(const nb_engine *e, size_t used, size_t left)
     if (used == 0 || limit <= 0)
         return left;
     while (n > NB_PAGE && nb_sched_seconds(e, used + n) > limit)
+        n -= n % NB_PAGE ? n % NB_PAGE : NB_PAGE;
+    return n;
+}
+
+/* Rows of prompts after which the first tokens of those that are complete come before further prompts: what a part of step_ms reads.
+ * Who asked first then answers first, and clients that ask at the same moment do not stay in step. */
+static size_t quick_rows(const nb_engine *e)
+{
+    const double limit = e->o.step_ms / 1000 / QUICK_SHARE;
+    size_t n = e->o.max_batched;
+
+    while (limit > 0 && n > QUICK_ROWS && nb_sched_seconds(e, n) > limit)
         n -= n % NB_PAGE ? n % NB_PAGE : NB_PAGE;
     return n;
 }
@@ -237,40 +251,49 @@ static size_t collect_prefills(nb_engine *e)
     return n;
 }
 
-/* Split `left` rows between the running prompts, in turns. Returns what is left. */
-static size_t split(nb_engine *e, size_t left, size_t *rows_told)
+/* What a step still has for prompts. */
+typedef struct allowance {
+    size_t left, told; /* rows; those that may give log-probabilities of prompts */
+    size_t quick;      /* quick_rows() */
+    size_t used;       /* rows of prompts so far */
+} allowance;
+
+/* At most `most` rows of s. Returns what it got. */
+static size_t give(nb_engine *e, nb_seq *s, size_t most, allowance *r)
+{
+    const size_t want = most < r->left ? most : r->left;
+    const size_t k = s->state == SEQ_RUNNING ? slice(s, slice_limit(e, s, r->told), want) : 0;
+
+    if (k == 0 || !grant(e, s, k))
+        return 0;
+    r->left -= k;
+    r->used += k;
+    if (s->req->prompt_logprobs)
+        r->told -= k < r->told ? k : r->told;
+    return k;
+}
+
+/* Split the rows between the running prompts: a slice for those that got nothing last time, the rest of those that are near their end,
+ * the oldest first, then slices in turns. */
+static void split(nb_engine *e, allowance *r)
 {
     const size_t n = collect_prefills(e);
-    const size_t share = n && left / n < NB_PAGE ? (left / n ? left / n : 1) : NB_PAGE;
+    const size_t share = n && r->left / n < NB_PAGE ? (r->left / n ? r->left / n : 1) : NB_PAGE;
     bool more = true;
 
-    while (left > 0 && more) {
+    for (size_t i = 0; i < n && r->left > 0 && e->order[i]->starved && e->order[i]->grant == 0; i++)
+        give(e, e->order[i], share, r);
+    for (size_t i = 0; i < n && r->left > 0; i++)
+        while (pending(e->order[i]) <= r->quick && give(e, e->order[i], NB_PAGE, r) > 0)
+            ;
+    while (r->left > 0 && more) {
         more = false;
-        for (size_t i = 0; i < n && left > 0; i++) {
-            nb_seq *s = e->order[i];
-            const bool tells = s->req->prompt_logprobs;
-            size_t k = s->state == SEQ_RUNNING ? slice(s, slice_limit(e, s, *rows_told), share < left ? share : left) : 0;
-            if (k == 0 || !grant(e, s, k))
-                continue;
-            left -= k;
-            if (tells)
-                *rows_told -= k < *rows_told ? k : *rows_told;
-            more = true;
-        }
+        for (size_t i = 0; i < n && r->left > 0; i++)
+            more = give(e, e->order[i], share, r) > 0 || more;
     }
-    return left;
 }
 
 /* ---- admission [SCH-2 step 4] ---- */
-
-static size_t prefills(const nb_engine *e)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < e->n_live; i++)
-        n += e->live[i]->state == SEQ_RUNNING && pending(e->live[i]) > 1;
-    return n;
-}
 
 static size_t n_running(const nb_engine *e)
 {
@@ -443,13 +466,38 @@ static void make_room(nb_engine *e, const nb_req *r)
     }
 }
 
-/* Admit requests while there are rows; at most `most` prompts are read side by side. */
-static void admit(nb_engine *e, size_t most, size_t *left, size_t *rows_told)
+/* Before rows are given away: would another prompt find any? Prompts near their end are finished first; long ones are read side by
+ * side with what comes. */
+static bool may_join(const nb_engine *e, const allowance *r)
+{
+    size_t n = 0, all = 0, least = SIZE_MAX;
+
+    for (size_t i = 0; i < e->n_live; i++) {
+        const size_t k = e->live[i]->state == SEQ_RUNNING ? pending(e->live[i]) : 0;
+        n += k > 0;
+        all += k;
+        least = k > 0 && k < least ? k : least;
+    }
+    return all < r->left && all < r->quick ? true : least > r->quick && n < MOST_PREFILLS;
+}
+
+/* After they were given away: there are more, and no first token that should not wait. */
+static bool may_follow(const nb_engine *e, const allowance *r)
+{
+    if (r->used >= r->quick)
+        for (size_t i = 0; i < e->n_live; i++)
+            if (e->live[i]->state == SEQ_RUNNING && e->live[i]->n_ids == e->live[i]->req->n_prompt && pending(e->live[i]) == 0)
+                return false;
+    return r->left > 0;
+}
+
+/* Admit requests while `may` says so; with may_follow each gets its rows at once. */
+static void admit(nb_engine *e, bool (*may)(const nb_engine *, const allowance *), allowance *step)
 {
     const double now = nb_engine_now(e);
     nb_req *r;
 
-    while (*left > 0 && !e->preempted_now && prefills(e) < most && (r = next_waiting(e, now)) != NULL) {
+    while (step->left > 0 && !e->preempted_now && may(e, step) && (r = next_waiting(e, now)) != NULL) {
         if (e->n_live + r->n > e->o.max_seqs)
             return;
         if (over_share(e, r, worst_blocks(r), r->n) || should_wait(e, &r->seq[0], now)) {
@@ -464,8 +512,8 @@ static void admit(nb_engine *e, size_t most, size_t *left, size_t *rows_told)
         nb_engine_tenant(e, r->key)->waiting -= r->n;
         for (size_t i = 0; i < r->n; i++)
             e->live[e->n_live++] = &r->seq[i];
-        if (most == SIZE_MAX)
-            *left = split(e, *left, rows_told);
+        if (may == may_follow)
+            split(e, step);
     }
 }
 
@@ -482,27 +530,32 @@ static void decode(nb_engine *e, size_t *used)
             *used += grant(e, e->order[i], 1);
 }
 
+static void look_at_all(nb_engine *e)
+{
+    for (nb_req *r = e->first; r; r = r->next)
+        r->skip = false;
+}
+
 void nb_sched(nb_engine *e)
 {
-    size_t used = 0, left, rows_told = PROMPT_ROWS;
+    allowance r = { .told = PROMPT_ROWS, .quick = quick_rows(e) };
+    size_t used = 0;
 
     e->step++;
     e->preempted_now = false;
     for (size_t i = 0; i < e->n_live; i++)
         e->live[i]->grant = 0;
-    for (nb_req *r = e->first; r; r = r->next)
-        r->skip = false;
+    look_at_all(e);
     if (e->o.policy == NB_SCHED_LPM)
         look_up_queue(e);
     decode(e, &used);
-    left = rows_in_time(e, used, e->o.max_batched - used);
+    r.left = rows_in_time(e, used, e->o.max_batched - used);
     if (!e->preempted_now && resume(e))
-        admit(e, MOST_PREFILLS, &left, &rows_told);
-    left = split(e, left, &rows_told);
-    for (nb_req *r = e->first; r; r = r->next)
-        r->skip = false;
+        admit(e, may_join, &r);
+    split(e, &r);
+    look_at_all(e);
     if (!e->preempted_now && resume(e))
-        admit(e, SIZE_MAX, &left, &rows_told);
+        admit(e, may_follow, &r);
     for (size_t i = 0; i < e->n_live; i++)
         e->live[i]->starved = e->live[i]->state == SEQ_RUNNING && e->live[i]->grant == 0;
 }

@@ -822,6 +822,53 @@ static void test_long_prompt_beside_decoders(void **state)
     nb_engine_close(e);
 }
 
+/* SCH-2: sixteen clients begin at the same moment, each asks again when it has its answer, and all answers are equally long. They do not
+ * stay in step: whoever came first is answered first, and from the second wave on a prompt waits for the step that runs and its own rows, not
+ * for the prompts of a whole wave. */
+static void test_clients_in_step(void **state)
+{
+    enum { SHARED = 512, OWN = 64, NEW = 64, WAVES = 4 };
+    static int32_t ids[SEQS * WAVES][SHARED + OWN];
+    static double first[SEQS * WAVES];
+    nb_engine_opts o = opts();
+    const nb_event *ev;
+    size_t n_asked = 0, n_done = 0;
+    uint64_t id[SEQS * WAVES];
+    fake *f;
+
+    (void)state;
+    o.max_batched = 512;
+    o.n_pages = 1500;
+    o.step_ms = 200;
+    nb_engine *e = fake_engine(o, &f);
+    f->cost = 1e-3;
+    assert_int_equal(nb_engine_warm(e, NULL), NB_OK);
+    for (size_t i = 0; i < NB_LEN(ids); i++)
+        for (size_t t = 0; t < SHARED + OWN; t++)
+            ids[i][t] = (int32_t)((t < SHARED ? t * 3 : t * 5 + i + i * (t / 3)) % VOCAB);
+    while (n_done < NB_LEN(ids)) {
+        for (; n_asked < NB_LEN(ids) && n_asked < n_done + SEQS; n_asked++) {
+            const nb_request r = ask(ids[n_asked], SHARED + OWN, NEW);
+            id[n_asked] = add(e, &r);
+        }
+        const size_t n = step(e, &ev);
+        for (size_t i = 0; i < n; i++)
+            for (size_t k = 0; k < n_asked; k++) {
+                if (ev[i].request != id[k] || ev[i].kind != NB_EV_DONE)
+                    continue;
+                first[k] = ev[i].times.first_token - ev[i].times.arrival;
+                n_done++;
+            }
+    }
+    for (size_t k = 1; k < SEQS; k++)
+        assert_true(first[k - 1] < first[k]);
+    assert_true(first[0] < 1e-3 * (SHARED + OWN + NB_PAGE));
+    qsort(first + SEQS, NB_LEN(first) - SEQS, sizeof *first, by_value);
+    if (!(first[SEQS + (NB_LEN(first) - SEQS) / 2] <= 2e-3 * (OWN + SEQS)))
+        fail_msg("half of the first tokens take more than %g s", first[SEQS + (NB_LEN(first) - SEQS) / 2]);
+    nb_engine_close(e);
+}
+
 /* SCH-5: lower numbers first; a waiting request gains with time. */
 static void test_priorities(void **state)
 {
@@ -1068,6 +1115,7 @@ int main(void)
         cmocka_unit_test(test_ends_of_neighbours),
         cmocka_unit_test(test_not_a_number),
         cmocka_unit_test(test_long_prompt_beside_decoders),
+        cmocka_unit_test(test_clients_in_step),
         cmocka_unit_test(test_priorities),
         cmocka_unit_test(test_common_prefix),
         cmocka_unit_test(test_steady_state),
