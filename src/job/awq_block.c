@@ -117,10 +117,12 @@ nb_status nb_awq_writes(const nb_plan *p, const nb_store *s, const nb_awq_opts *
 /* What the groups of all layers need. */
 typedef struct sizes {
     nb_block_need need;
-    size_t span; /* widths of the inspected spans of one group, together */
-    size_t out;  /* of one span */
-    size_t gram; /* most inputs of a linear that is looked at alone */
-    double macs; /* of one layer */
+    size_t span;         /* widths of the inspected spans of one group, together */
+    size_t out;          /* of one span */
+    size_t gram;         /* most inputs of a linear of an expert that is looked at alone */
+    size_t look;         /* floats in w while scales are searched */
+    uint64_t sums, kept; /* second moments of all inputs; of one, while the others are shelved */
+    double macs;         /* of one layer */
 } sizes;
 
 static double span_macs(const nb_plan *p, const nb_span *s, double attn)
@@ -152,7 +154,7 @@ bool nb_awq_by_moments(const nb_awq_opts *o, const nb_scale_group *g)
 
 static void size_group(const nb_plan *p, size_t layer, const nb_awq_opts *o, const nb_scale_group *g, double t, double attn, sizes *z)
 {
-    size_t total = 0, width = 0, n, k;
+    size_t total = 0, width = 0, floats, n, k;
     bool experts = false;
 
     for (size_t i = 0; i < g->n_mods; i++) {
@@ -160,12 +162,16 @@ static void size_group(const nb_plan *p, size_t layer, const nb_awq_opts *o, con
         total += n * k;
         experts = experts || nb_mod_expert(g->mods[i]) != NB_NO_EXPERT;
     }
-    if (!experts && total > z->need.w)
-        z->need.w = total;
+    if (nb_awq_by_moments(o, g) && !o->inspect && total > 2 * NB_AWQ_LOSS_ROWS * g->k) /* what losses look at */
+        floats = 2 * NB_AWQ_LOSS_ROWS * g->k;
+    else
+        floats = experts ? z->need.linear : total;
+    z->look = floats > z->look ? floats : z->look;
+    z->need.w = floats > z->need.w ? floats : z->need.w;
     if (nb_awq_by_moments(o, g)) {
         const double tokens = experts ? t * (double)p->cfg->moe.n_active / (double)p->cfg->moe.n_experts : 0;
         const double rows = (double)total / (double)g->k;
-        z->gram = g->k > z->gram ? g->k : z->gram;
+        z->gram = experts && g->k > z->gram ? g->k : z->gram;
         z->need.gram[g->op] = z->need.gram[g->op] || !experts;
         z->macs += tokens * (double)g->k * (double)g->k / 2;
         z->macs += NB_AWQ_RATIOS * (rows < 2 * NB_AWQ_LOSS_ROWS ? rows : 1.5 * NB_AWQ_LOSS_ROWS) * (double)g->k * (double)g->k;
@@ -186,6 +192,7 @@ static nb_status find_sizes(const nb_plan *p, const nb_store *s, const nb_awq_op
     const double t = (double)rows * (double)len, attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2;
     nb_status rc = NB_OK;
     double most = 0, moments = 0;
+    uint64_t half;
 
     *z = (sizes){ 0 };
     nb_block_sizes(p, rows, len, &z->need);
@@ -198,7 +205,9 @@ static nb_status find_sizes(const nb_plan *p, const nb_store *s, const nb_awq_op
                 most_k = nb_plan_runs(p, &p->ops[op], l) && k > most_k ? k : most_k;
             }
             z->need.gram[op] = true;
-            z->gram = most_k > z->gram ? most_k : z->gram;
+            half = nb_gram_half_bytes(most_k);
+            z->sums += half;
+            z->kept = half > z->kept ? half : z->kept;
             moments += t * (double)most_k * (double)most_k / 2;
         }
     for (size_t l = 0; l < p->cfg->n_layers && rc == NB_OK; l++) {
@@ -219,6 +228,7 @@ nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_op
 {
     const double t = (double)rows * (double)len, attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2; /* at half the speed */
     double layer = 0, clip = 0, refine = 0;
+    uint64_t searching, solving, most = 0;
     sizes z;
     nb_status rc = find_sizes(p, s, o, rows, len, &z, err);
 
@@ -228,7 +238,14 @@ nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_op
     out->spill += 4 * (uint64_t)rows * len * z.span;
     out->bytes += 8 * (uint64_t)rows * len + 4 * (uint64_t)z.need.chunk * z.out +
                   8 * (uint64_t)NB_AWQ_TEST_ROWS * len * (p->cfg->d_model + nb_plan_carry(p));
-    out->bytes += 4 * (uint64_t)z.gram * z.gram;
+    out->bytes += z.gram ? nb_gram_half_bytes(z.gram) : 0;
+    /* moments and w while scales are searched; or one input's moments, the others shelved, w and codes (which the job counts) */
+    out->bytes -= 4 * (uint64_t)z.need.w + z.sums;
+    for (size_t i = 0; i < o->mods->n; i++)
+        most = o->mods->mods[i].at.n * o->mods->mods[i].at.k > most ? o->mods->mods[i].at.n * o->mods->mods[i].at.k : most;
+    searching = z.sums + 4 * (uint64_t)z.look;
+    solving = z.kept + (z.sums - z.kept) / 2 + 4 * (uint64_t)z.need.w + 3 * most;
+    out->bytes += (searching > solving ? searching : solving) - 3 * most;
     for (size_t i = 0; i < o->mods->n; i++) {
         const nb_qmod *m = &o->mods->mods[i];
         const double w = (double)m->at.n * (double)m->at.k / (double)p->cfg->n_layers;
@@ -257,9 +274,7 @@ static nb_status take_buffers(nb_awq_block *b, const sizes *z, nb_err *err)
     b->part = nb_alloc_array(b->base.tokens, sizeof *b->part);
     b->test[0] = nb_alloc_array(test, sizeof **b->test);
     b->test[1] = nb_alloc_array(test, sizeof **b->test);
-    b->moments = nb_alloc_array(z->gram, z->gram * sizeof *b->moments);
-    b->moments_op = SIZE_MAX;
-    if (!b->moments || !b->as_input || !b->as_pred || !b->out || !b->part || !b->test[0] || !b->test[1])
+    if (!b->as_input || !b->as_pred || !b->out || !b->part || !b->test[0] || !b->test[1])
         return nb_enomem(err, "calibration activations; fewer rows need less (--calib-rows)");
     return NB_OK;
 }
@@ -284,6 +299,8 @@ nb_status nb_awq_block_open(nb_awq_block **out, nb_model *m, nb_store *s, const 
     b->o.mods = o->mods ? o->mods : &b->own;
     if (rc == NB_OK)
         rc = find_sizes(nb_model_plan(m), s, &b->o, c->rows, c->len, &z, err);
+    if (rc == NB_OK)
+        memcpy(b->sums, z.need.gram, sizeof b->sums);
     if (rc == NB_OK)
         rc = nb_block_open(&b->base, &in, &z.need, err);
     if (rc == NB_OK)
@@ -311,7 +328,6 @@ void nb_awq_block_close(nb_awq_block *b)
     nb_block_clear(&b->base);
     nb_qmods_clear(&b->own);
     nb_spill_close(&b->ref_mem);
-    nb_free(b->moments);
     nb_free(b->as_input);
     nb_free(b->as_pred);
     nb_free(b->out);
@@ -365,7 +381,7 @@ nb_status nb_awq_block_capture(nb_awq_block *b, size_t layer, nb_err *err)
     nb_status rc = nb_block_bind(&b->base, layer, err);
 
     forget_layer(b);
-    b->moments_op = SIZE_MAX;
+    memset(b->divided, 0, sizeof b->divided);
     b->expert = NB_NO_EXPERT;
     memset(b->as_input, 0xff, b->n_ids * sizeof *b->as_input);
     memset(b->as_pred, 0xff, b->n_ids * sizeof *b->as_pred);
@@ -378,13 +394,18 @@ nb_status nb_awq_block_capture(nb_awq_block *b, size_t layer, nb_err *err)
         b->groups[i].g = &b->layout.g[i];
         rc = open_group(b, &b->groups[i], err);
     }
-    nb_capture_reset(&b->base.cap, b->base.plan, layer);           /* the sizes of this layer's inputs */
-    for (size_t i = 0; i < b->base.cap.n_in && rc == NB_OK; i++) { /* the solver of a layer before this one took them */
+    for (size_t i = 0; i < b->base.cap.n_in; i++)
+        nb_gram_clear(&b->base.cap.in[i].gram);
+    nb_capture_reset(&b->base.cap, b->base.plan, layer); /* the sizes of this layer's inputs */
+    for (size_t i = 0; i < b->base.cap.n_in && rc == NB_OK; i++) {
         nb_input *in = &b->base.cap.in[i];
-        if (b->base.plan->ops[in->op].kind == NB_OP_LINEAR && !in->gram.sum)
-            rc = nb_gram_init(&in->gram, in->k, err);
+        if (b->sums[in->op])
+            rc = nb_gram_init_half(&in->gram, in->k, err);
     }
-    return rc == NB_OK ? nb_block_capture(&b->base, err) : rc;
+    nb_block_release(&b->base);
+    if (rc == NB_OK)
+        rc = nb_block_capture(&b->base, err);
+    return rc == NB_OK ? nb_block_hold(&b->base, err) : rc;
 }
 
 size_t nb_awq_block_groups(const nb_awq_block *b, const nb_awq_group **groups)
@@ -455,23 +476,40 @@ bool nb_awq_block_few(const nb_awq_block *b, nb_mod mod)
     return nb_mod_expert(mod) != NB_NO_EXPERT && (n == 0 || n < b->o.least_tokens);
 }
 
-/* Second moments of what a linear reads, as it reads it now: behind the fold. NULL: only samples are known (experts). */
-static const float *moments_of(nb_awq_block *b, nb_mod mod)
+/* Second moments of what a linear reads, as it reads it now: behind the fold. *out NULL: only samples are known (experts). */
+static nb_status moments_of(nb_awq_block *b, nb_mod mod, float **out, nb_err *err)
 {
-    const nb_input *in = nb_block_input(&b->base, mod);
-    const nb_awq_group *g = nb_awq_block_group_of(b, mod);
     const size_t op = nb_mod_op(b->base.plan, b->base.layer, mod);
+    nb_input *in = nb_mod_expert(mod) == NB_NO_EXPERT ? nb_capture_at(&b->base.cap, op) : NULL;
+    const nb_awq_group *g = nb_awq_block_group_of(b, mod);
+    float *c;
 
-    if (nb_mod_expert(mod) != NB_NO_EXPERT || !in->gram.sum || in->gram.tokens == 0)
-        return NULL;
-    if (b->moments_op != op) {
-        nb_gram_mean(&in->gram, b->moments);
-        for (size_t i = 0; g && i < in->k; i++)
-            for (size_t j = 0; j < in->k; j++)
-                b->moments[i * in->k + j] /= g->s[i] * g->s[j];
-    }
-    b->moments_op = op;
-    return b->moments;
+    *out = NULL;
+    if (!in || !in->gram.sum || in->gram.tokens == 0)
+        return NB_OK;
+    *out = c = nb_gram_take(&in->gram);
+    if (!c)
+        return nb_enomem(err, "the second moments of one input");
+    for (size_t i = 0; g && !b->divided[op] && i < in->k; i++)
+        for (size_t j = 0; j < in->k; j++)
+            c[i * in->k + j] /= g->s[i] * g->s[j];
+    b->divided[op] = true;
+    return NB_OK;
+}
+
+/* The moments go with the last linear that reads the input. */
+static void leave_moments(nb_awq_block *b, nb_mod mod)
+{
+    const nb_qmod *m = nb_awq_mod(b, mod), *end = b->o.mods->mods + b->o.mods->first[b->base.layer + 1];
+    const size_t op = nb_mod_op(b->base.plan, b->base.layer, mod);
+    nb_input *in = nb_mod_expert(mod) == NB_NO_EXPERT ? nb_capture_at(&b->base.cap, op) : NULL;
+
+    if (!in || !m)
+        return;
+    for (m++; m < end; m++)
+        if (m->quantized && nb_mod_op(b->base.plan, b->base.layer, m->mod) == op)
+            return;
+    nb_gram_clear(&in->gram);
 }
 
 /* Clip the folded weights in w. */
@@ -479,8 +517,11 @@ static nb_status clip(nb_awq_block *b, nb_mod mod, const nb_grid *grid, size_t n
 {
     const nb_awq_group *g = nb_awq_block_group_of(b, mod);
     const nb_input *in = nb_block_input(&b->base, mod);
-    const float *c = moments_of(b, mod);
+    float *c;
+    const nb_status rc = moments_of(b, mod, &c, err);
 
+    if (rc != NB_OK)
+        return rc;
     if (c)
         return nb_awq_clip_moments(b->base.pool, grid, b->base.w, n, k, c, NULL, b->o.clip, NULL, NULL, err);
     return nb_awq_clip(b->base.pool, grid, b->base.w, n, k, in->sample, in->k, in->n_sample, g ? g->s : NULL, b->o.clip, NULL, NULL, err);
@@ -520,13 +561,15 @@ nb_status nb_awq_block_folded(nb_awq_block *b, nb_mod mod, float *w, nb_err *err
 nb_status nb_awq_block_refine(nb_awq_block *b, nb_mod mod, nb_qlin *q, nb_err *err)
 {
     const nb_fold_state state = nb_awq_block_state(b, mod);
-    float *h = (float *)moments_of(b, mod), *diag, damp = 0;
+    float *h = NULL, *diag, damp = 0;
     const size_t k = q->k;
     nb_refine_result res;
-    nb_status rc;
+    nb_status rc = NB_OK;
 
-    if (!h || b->o.refine == 0 || state == NB_FOLD_NO_LOSS || state == NB_FOLD_CHANGES)
-        return NB_OK;
+    if (b->o.refine > 0 && state != NB_FOLD_NO_LOSS && state != NB_FOLD_CHANGES)
+        rc = moments_of(b, mod, &h, err);
+    if (!h)
+        return rc;
     diag = nb_alloc_array(k, sizeof *diag);
     rc = diag ? nb_awq_block_folded(b, mod, b->base.tmp, err) : nb_enomem(err, "the refinement of a linear");
     if (rc == NB_OK) {
@@ -553,6 +596,7 @@ nb_status nb_awq_block_put(nb_awq_block *b, nb_mod mod, float *w, double *after,
     if (rc != NB_OK)
         return rc;
     nb_awq_fold_weights(b, mod, w, true);
+    leave_moments(b, mod);
     return nb_block_error(&b->base, mod, b->base.tmp, w, after, err);
 }
 

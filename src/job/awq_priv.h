@@ -19,10 +19,10 @@ struct nb_awq_block {
     uint32_t expert;  /* whose inputs the base block has */
     float *ref, *out; /* outputs of the inspected spans: all tokens; one chunk */
     nb_spill ref_mem;
-    float *moments;    /* [k][k] of one input, mean over tokens; its scales divided out once they are folded */
-    size_t moments_op; /* whose, after the fold; SIZE_MAX: nobody's */
-    double *part;      /* [tokens]                                             */
-    float *test[2];    /* [NB_AWQ_TEST_ROWS * len][width]                      */
+    bool sums[NB_BLOCK_MAX_OPS];    /* second moments of its input are wanted */
+    bool divided[NB_BLOCK_MAX_OPS]; /* scales are divided out of the second moments of its input, since they are folded */
+    double *part;                   /* [tokens]                                             */
+    float *test[2];                 /* [NB_AWQ_TEST_ROWS * len][width]                      */
 };
 
 /* Where a linear stands in as_input and as_pred. */

@@ -7,13 +7,14 @@
 typedef struct search {
     nb_awq_block *b;
     nb_awq_group *g;
-    const nb_input *in;
-    const float *gram; /* [k][k] second moments when losses are made of them */
+    nb_input *in;
+    bool by_moments;   /* losses are made of second moments: */
+    const float *gram; /* [k][k] these                       */
     size_t n;          /* outputs in w that such a loss looks at    */
     float *tied;       /* [k] scales that inputs of one row share   */
     double *rows;      /* [outputs of pred][2] for that             */
     bool is_ref;       /* the chunk's outputs are the reference     */
-    bool kept;         /* the weights of the group lie in b->base.w */
+    bool kept;         /* the weights of the group lie in b->base.w: those that losses look at */
 } search;
 
 struct diff_ctx {
@@ -151,28 +152,59 @@ static nb_status eval_gram(void *user, const float *s, double *loss, nb_err *err
     return nb_awq_gram_loss(q->b->base.pool, &q->g->grid, q->b->base.w, q->tied ? q->tied : s, q->n, q->g->g->k, q->gram, loss, err);
 }
 
-/* Read the quantized linears, into w one after another where that holds them all; sums of their weights. *rows: of all. */
-static nb_status read_group(search *q, double *wsum, size_t *rows, nb_err *err)
+/* Every so manieth output stands for all in losses of second moments. */
+static size_t loss_step(const search *q, size_t rows)
+{
+    return !q->b->o.inspect && rows / NB_AWQ_LOSS_ROWS > 1 ? rows / NB_AWQ_LOSS_ROWS : 1;
+}
+
+/* Outputs of all quantized linears of the group. */
+static size_t group_rows(const search *q)
+{
+    size_t n, k, rows = 0;
+
+    for (size_t i = 0; i < q->g->g->n_mods; i++) {
+        nb_mod_size(q->b->base.plan, q->b->base.layer, q->g->g->mods[i], &n, &k);
+        rows += nb_awq_quantized(q->b, q->g->g->mods[i]) ? n : 0;
+    }
+    return rows;
+}
+
+/* Rows of a linear, the first of which is output `at` of the group, that losses look at: to the end of those in w. */
+static void pick(search *q, const float *from, size_t n, size_t at, size_t step)
+{
+    const size_t k = q->g->g->k;
+
+    for (size_t r = (step - at % step) % step; r < n; r += step)
+        memcpy(q->b->base.w + q->n++ * k, from + r * k, k * sizeof *from);
+}
+
+/* Read the quantized linears, into w one after another where that holds them all, and sums of their weights. */
+static nb_status read_group(search *q, double *wsum, size_t rows, nb_err *err)
 {
     nb_awq_block *b = q->b;
+    const size_t step = loss_step(q, rows);
     float *w = b->base.w;
+    size_t at = 0;
     nb_status rc = NB_OK;
 
-    *rows = 0;
     q->kept = true;
     for (size_t i = 0; i < q->g->g->n_mods; i++) /* those of experts are read again and again */
         q->kept = q->kept && (nb_mod_expert(q->g->g->mods[i]) == NB_NO_EXPERT || q->g->g->n_mods == 1);
     for (size_t i = 0; rc == NB_OK && i < q->g->g->n_mods; i++) {
         const nb_mod mod = q->g->g->mods[i];
+        float *to = q->by_moments ? b->base.tmp : w;
         size_t n, k;
 
         if (!nb_awq_quantized(b, mod))
             continue;
         nb_mod_size(b->base.plan, b->base.layer, mod, &n, &k);
-        rc = nb_block_read(&b->base, mod, w, err);
+        rc = nb_block_read(&b->base, mod, to, err);
         if (rc == NB_OK)
-            nb_awq_wsum(b->base.pool, &q->g->grid, w, n, k, wsum);
-        *rows += n;
+            nb_awq_wsum(b->base.pool, &q->g->grid, to, n, k, wsum);
+        if (rc == NB_OK && q->by_moments)
+            pick(q, to, n, at, step);
+        at += n;
         w += q->kept ? n * k : 0;
     }
     return rc;
@@ -187,49 +219,38 @@ static nb_status find_input(search *q, nb_err *err)
 
     if (q->g->g->n_spans == 0 && e != NB_NO_EXPERT) {
         q->in = &base->expert[1];
-        rc = nb_block_expert(base, e, 1, NULL, true, err);
+        rc = nb_block_expert(base, e, 1, NULL, nb_gram_init_half, err);
         if (rc == NB_OK && nb_awq_block_few(q->b, q->g->g->mods[0]))
             q->g->state = NB_FOLD_FEW;
         return rc;
     }
-    q->in = nb_capture_of(&base->cap, q->g->g->op);
+    q->in = nb_capture_at(&base->cap, q->g->g->op);
     return rc;
-}
-
-/* Every so manieth output moves to the front of w: they stand for all. */
-static void thin_out(search *q, size_t rows)
-{
-    const size_t step = !q->b->o.inspect && rows / NB_AWQ_LOSS_ROWS > 1 ? rows / NB_AWQ_LOSS_ROWS : 1, k = q->g->g->k;
-    float *w = q->b->base.w;
-
-    q->n = (rows + step - 1) / step;
-    for (size_t i = 1; step > 1 && i < q->n; i++)
-        memcpy(w + i * k, w + i * step * k, k * sizeof *w);
 }
 
 static nb_status run_search(search *q, float *means, double *wsum, nb_err *err)
 {
     nb_awq_block *b = q->b;
     const size_t k = q->g->g->k;
+    const size_t rows = group_rows(q);
     double none;
-    size_t rows;
-    nb_status rc = read_group(q, wsum, &rows, err);
+    nb_status rc = read_group(q, wsum, rows, err);
 
     for (size_t i = 0; i < k && rc == NB_OK; i++) {
         means[i] = (float)(q->in->xsum[i] / (double)q->in->tokens);
         means[k + i] = (float)(wsum[i] / (double)rows);
     }
-    if (rc == NB_OK && q->gram) {
-        nb_gram_mean(&q->in->gram, b->moments);
-        thin_out(q, rows);
+    if (rc == NB_OK && q->by_moments) {
+        if (!(q->gram = nb_gram_take(&q->in->gram)))
+            rc = nb_enomem(err, "the scale search");
     } else if (rc == NB_OK) {
         q->is_ref = true;
         rc = run_spans(q, &none, err);
         q->is_ref = false;
     }
     if (rc == NB_OK)
-        rc = nb_awq_search(means, means + k, k, !b->o.plain, q->gram ? eval_gram : eval_spans, q, &q->g->best, q->g->s, err);
-    if (rc == NB_OK && !q->gram)
+        rc = nb_awq_search(means, means + k, k, !b->o.plain, q->by_moments ? eval_gram : eval_spans, q, &q->g->best, q->g->s, err);
+    if (rc == NB_OK && !q->by_moments)
         rc = set_group(q, NULL, false, err);
     if (rc == NB_OK && q->g->best.index < 0)
         q->g->state = NB_FOLD_NO_LOSS;
@@ -255,13 +276,15 @@ static nb_status search_group(nb_awq_block *b, nb_awq_group *g, nb_err *err)
         nb_mod_size(b->base.plan, b->base.layer, g->g->pred, &n, &in);
     wsum = nb_calloc(k, sizeof *wsum);
     means = nb_alloc_array(k, 2 * sizeof *means);
-    q.gram = nb_awq_by_moments(&b->o, g->g) ? b->moments : NULL;
+    q.by_moments = nb_awq_by_moments(&b->o, g->g);
     q.tied = n ? nb_alloc_array(k, sizeof *q.tied) : NULL;
     q.rows = n ? nb_alloc_array(n, 2 * sizeof *q.rows) : NULL;
     if (!wsum || !means || (n && (!q.tied || !q.rows)))
         rc = nb_enomem(err, "the scale search");
     if (rc == NB_OK)
         rc = run_search(&q, means, wsum, err);
+    if (q.in && q.by_moments)
+        nb_gram_shelve(&q.in->gram);
     nb_free(q.rows);
     nb_free(q.tied);
     nb_free(means);

@@ -128,10 +128,9 @@ nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need 
     b->width = b->d + nb_plan_carry(b->plan);
     b->tokens = in->calib->rows * in->calib->len;
     b->run = nb_alloc_array(need->chunk, b->width * sizeof *b->run);
-    b->w = nb_alloc_array(need->w, sizeof *b->w);
-    b->tmp = nb_alloc_array(need->linear, sizeof *b->tmp);
-    if (!b->run || !b->w || !b->tmp)
-        rc = nb_enomem(err, activations);
+    b->need_w = need->w;
+    b->need_tmp = need->linear;
+    rc = b->run ? nb_block_hold(b, err) : nb_enomem(err, activations);
     if (rc == NB_OK)
         rc = nb_spill_open(&b->h_mem, in->calib->spill, b->tokens, b->width, activations, err);
     if (rc == NB_OK && in->replay_original)
@@ -172,8 +171,7 @@ void nb_block_clear(nb_block *b)
     nb_spill_close(&b->h_mem);
     nb_spill_close(&b->h_next_mem);
     nb_free(b->run);
-    nb_free(b->w);
-    nb_free(b->tmp);
+    nb_block_release(b);
     memset(b, 0, sizeof *b);
 }
 
@@ -256,7 +254,7 @@ static size_t tokens_of(nb_block *b, const nb_input *in, size_t e)
     return n;
 }
 
-static nb_status reset_expert(nb_input *x, size_t op, size_t k, size_t n, bool gram, nb_err *err)
+static nb_status reset_expert(nb_input *x, size_t op, size_t k, size_t n, nb_gram_init_fn *gram, nb_err *err)
 {
     x->op = op;
     x->k = k;
@@ -264,10 +262,10 @@ static nb_status reset_expert(nb_input *x, size_t op, size_t k, size_t n, bool g
     x->n_sample = 0;
     memset(x->xsum, 0, k * sizeof *x->xsum);
     nb_gram_clear(&x->gram);
-    return gram ? nb_gram_init(&x->gram, k, err) : NB_OK;
+    return gram ? gram(&x->gram, k, err) : NB_OK;
 }
 
-nb_status nb_block_expert(nb_block *b, size_t e, int which, const float *s, bool gram, nb_err *err)
+nb_status nb_block_expert(nb_block *b, size_t e, int which, const float *s, nb_gram_init_fn *gram, nb_err *err)
 {
     const nb_moe_cfg *c = &b->plan->cfg->moe;
     const size_t op = nb_mod_op(b->plan, b->layer, nb_mod_in_expert(e, NB_ROLE_DOWN)), k = which == 0         ? b->d
@@ -310,6 +308,22 @@ const nb_input *nb_block_input(const nb_block *b, nb_mod mod)
 
 /* ---- weights ---- */
 
+void nb_block_release(nb_block *b)
+{
+    nb_free(b->w);
+    nb_free(b->tmp);
+    b->w = b->tmp = NULL;
+}
+
+nb_status nb_block_hold(nb_block *b, nb_err *err)
+{
+    if (!b->w)
+        b->w = nb_alloc_array(b->need_w, sizeof *b->w);
+    if (!b->tmp)
+        b->tmp = nb_alloc_array(b->need_tmp, sizeof *b->tmp);
+    return b->w && b->tmp ? NB_OK : nb_enomem(err, "a linear");
+}
+
 nb_status nb_read_linear(nb_store *s, const nb_plan *p, size_t layer, nb_mod mod, float *w, nb_err *err)
 {
     nb_stored at;
@@ -320,6 +334,7 @@ nb_status nb_read_linear(nb_store *s, const nb_plan *p, size_t layer, nb_mod mod
     rc = nb_stored_read(p, s, layer, mod, w, err);
     if (rc == NB_OK)
         rc = nb_rtn_finite(w, at.n * at.k, err);
+    nb_store_drop(s, at.w);
     nb_err_at(err, at.w->file, at.w->name);
     return rc;
 }

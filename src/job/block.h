@@ -58,7 +58,8 @@ typedef struct nb_block {
     float *h, *h_next;  /* [tokens][width]; h_next only with replay_original */
     nb_spill h_mem, h_next_mem;
     float *run;     /* [chunk][width] outputs of a chunk             */
-    float *w, *tmp; /* weights: need->w floats; one linear           */
+    float *w, *tmp; /* weights: need_w floats; need_tmp, one linear   */
+    size_t need_w, need_tmp;
 } nb_block;
 
 /* Defaults of *need for these rows; the caller raises w and sets full and gram. */
@@ -91,11 +92,17 @@ nb_status nb_block_capture(nb_block *b, nb_err *err);
 nb_status nb_block_capture_op(nb_block *b, size_t op, nb_err *err);
 
 /* Inputs of an expert, from the captured ones of its op: which 0, what gate and up read; 1, what down reads, through gate and up
- * as they are now. The captured inputs are divided by s[d] first unless s is NULL. With gram also their second moments. No
+ * as they are now. The captured inputs are divided by s[d] first unless s is NULL. With gram also their second moments, in what
+ * it makes. No
  * tokens: zeros. Keeps what it finds in b->expert[which]. */
-nb_status nb_block_expert(nb_block *b, size_t e, int which, const float *s, bool gram, nb_err *err);
+typedef nb_status nb_gram_init_fn(nb_gram *g, size_t k, nb_err *err);
+nb_status nb_block_expert(nb_block *b, size_t e, int which, const float *s, nb_gram_init_fn *gram, nb_err *err);
 /* What one linear reads: its op's inputs, or those of its expert as nb_block_expert found them last. */
 const nb_input *nb_block_input(const nb_block *b, nb_mod mod);
+
+/* Give back w and tmp, and take them again: whoever needs the room in between. */
+void nb_block_release(nb_block *b);
+nb_status nb_block_hold(nb_block *b, nb_err *err);
 
 /* Original weights of one linear as f32 into w[n][k]; NaN and Inf are refused here (NU-01). */
 nb_status nb_block_read(nb_block *b, nb_mod mod, float *w, nb_err *err);
@@ -105,7 +112,7 @@ nb_status nb_block_error(nb_block *b, nb_mod mod, const float *w, const float *v
 /* Outputs of the block as it is now (or those of the original block) become the next inputs; unbind. */
 nb_status nb_block_replay(nb_block *b, nb_err *err);
 
-/* Read the f32 weights of any layer without a block. */
+/* Read the f32 weights of any layer without a block; their pages go back to the system. */
 nb_status nb_read_linear(nb_store *s, const nb_plan *p, size_t layer, nb_mod mod, float *w, nb_err *err);
 
 #endif

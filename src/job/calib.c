@@ -97,7 +97,7 @@ uint64_t nb_capture_bytes(const nb_plan *p, size_t tokens, size_t chunk_tokens, 
         const uint64_t k = op_inputs(p, op);
         sum += k ? k * (8 + 4 * (uint64_t)(n_sample + chunk_tokens)) : 0;
         *spill += full[op] ? 4 * k * tokens : 0;
-        sum += gram[op] ? 8 * k * k : 0;
+        sum += gram[op] ? nb_gram_half_bytes(k) : 0;
         sum += p->ops[op].kind == NB_OP_MOE ? 4 * (uint64_t)tokens * p->cfg->moe.n_active : 0;
     }
     return sum + *spill;
@@ -135,7 +135,7 @@ nb_status nb_capture_init(nb_capture *c, const nb_plan *p, size_t tokens, size_t
                 nb_spill_open(&in->full_mem, spill, tokens, in->k, "captured inputs; fewer calibration rows need less (--calib-rows)", err);
         in->full = in->full_mem.p;
         if (rc == NB_OK && gram[op])
-            rc = nb_gram_init(&in->gram, in->k, err);
+            rc = nb_gram_init_half(&in->gram, in->k, err);
     }
     if (rc != NB_OK)
         nb_capture_clear(c);
@@ -162,11 +162,9 @@ void nb_capture_reset(nb_capture *c, const nb_plan *p, size_t layer)
         nb_input *in = &c->in[i];
         if (nb_plan_runs(p, &p->ops[in->op], layer))
             in->k = layer_inputs(p, layer, in->op);
-        in->gram.k = in->gram.sum ? in->k : 0;
         memset(in->xsum, 0, in->k * sizeof *in->xsum);
         if (in->gram.sum)
-            memset(in->gram.sum, 0, in->k * in->k * sizeof *in->gram.sum);
-        in->gram.tokens = 0;
+            nb_gram_reset(&in->gram, in->k);
         in->tokens = in->n_sample = in->in_chunk = 0;
     }
 }

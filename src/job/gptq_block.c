@@ -17,7 +17,6 @@ struct nb_gptq_block {
     nb_gptq_factor f;
     bool routed; /* the inputs of the experts are captured */
     bool walks;
-    size_t need_w; /* floats of the largest linear */
     nb_gptq_walk walk;
     float *h;              /* [k][k] damped second moments, when codes are refined */
     nb_cross cross, resid; /* to the original model; sums are NULL where there is none */
@@ -131,7 +130,6 @@ nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const n
     b->user = b;
     b->walks = nb_gptq_walk_can(nb_model_plan(in->model));
     nb_block_sizes(nb_model_plan(in->model), in->calib->rows, in->calib->len, &need);
-    b->need_w = need.linear > need.w ? need.linear : need.w;
     rc = nb_block_open(&b->own, in, &need, err);
     if (rc == NB_OK)
         *out = b;
@@ -143,20 +141,8 @@ nb_status nb_gptq_block_open(nb_gptq_block **out, const nb_block_in *in, const n
 /* The buffers for weights of a block of one's own: not there while second moments are factored. */
 static void leave_weights(nb_gptq_block *b)
 {
-    if (b->base != &b->own)
-        return;
-    nb_free(b->own.w);
-    nb_free(b->own.tmp);
-    b->own.w = b->own.tmp = NULL;
-}
-
-static nb_status need_weights(nb_gptq_block *b, nb_err *err)
-{
-    if (!b->base->w)
-        b->base->w = nb_alloc_array(b->need_w, sizeof *b->base->w);
-    if (!b->base->tmp)
-        b->base->tmp = nb_alloc_array(b->need_w, sizeof *b->base->tmp);
-    return b->base->w && b->base->tmp ? NB_OK : nb_enomem(err, "a linear");
+    if (b->base == &b->own)
+        nb_block_release(&b->own);
 }
 
 /* What belongs to one input. */
@@ -255,7 +241,7 @@ static nb_status moments(nb_gptq_block *b, nb_mod mod, nb_input **out, nb_err *e
         const int which = nb_mod_role(mod) == NB_ROLE_DOWN;
         rc = route(b, mod, err);
         *out = &b->base->expert[which];
-        return rc == NB_OK ? nb_block_expert(b->base, nb_mod_expert(mod), which, NULL, true, err) : rc;
+        return rc == NB_OK ? nb_block_expert(b->base, nb_mod_expert(mod), which, NULL, nb_gram_init, err) : rc;
     }
     *out = in;
     nb_gram_clear(&in->gram);
@@ -303,7 +289,7 @@ nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym
     clear_input(b);
     b->o.g = g;
     b->o.sym = sym;
-    rc = need_weights(b, err);
+    rc = nb_block_hold(b->base, err);
     if (rc == NB_OK)
         rc = moments(b, mod, &in, err);
     leave_weights(b);
@@ -360,7 +346,7 @@ nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_mod mod, nb_qlin *q, nb_gptq_
 {
     const nb_grid plain = { .g = q->g, .bits = q->bits, .sym = b->o.sym, .stored = q->scale_dtype };
     nb_block *base = b->base;
-    nb_status rc = need_weights(b, err);
+    nb_status rc = nb_block_hold(b->base, err);
 
     if (rc == NB_OK)
         rc = b->read(b->user, mod, base->w, err);

@@ -74,53 +74,51 @@ static void sizes(const nb_qjob *j, uint64_t *most, uint64_t *layer, uint64_t *s
     }
 }
 
-/* Embedding and head: everything that is not in a layer, as it is stored; and the largest of these. */
-static uint64_t outer_bytes(const nb_qjob *j, uint64_t *most)
-{
-    uint64_t sum = 0;
+/* Everything that is not in a layer. */
+typedef struct outer {
+    uint64_t read; /* embedding and head as they are stored: read before the layers and after them */
+    uint64_t held; /* all the time: stored and packed                                              */
+    uint64_t most; /* the largest */
+} outer;
 
-    *most = 0;
+static outer outer_bytes(const nb_qjob *j)
+{
+    char embed[192], head[192];
+    outer o = { 0 };
+
+    snprintf(embed, sizeof embed, "%s%s.weight", j->plan.prefix, j->cfg.names->embed ? j->cfg.names->embed : "embed_tokens");
+    snprintf(head, sizeof head, "%s.weight", j->plan.head);
     for (size_t i = 0; i < j->src.store->n_tensors; i++) {
         const nb_tensor *t = &j->src.store->tensors[i];
-        if (t->rank == 2 && !strstr(t->name, "layers.")) {
-            sum += t->n_bytes;
-            *most = t->n_bytes > *most ? t->n_bytes : *most;
-        }
+        const bool as_stored = t->data && (t->dtype == NB_DT_F32 || t->dtype == NB_DT_F16 || t->dtype == NB_DT_BF16);
+        if (t->rank != 2 || strstr(t->name, "layers."))
+            continue;
+        if (strcmp(t->name, head) == 0 || (strcmp(t->name, embed) == 0 && as_stored))
+            o.read += t->n_bytes;
+        else
+            o.held += 2 * t->n_bytes;
+        o.most = t->n_bytes > o.most ? t->n_bytes : o.most;
     }
-    return sum;
-}
-
-/* The head, where it is a tensor of its own: a model of codes leaves it out. */
-static uint64_t head_bytes(const nb_qjob *j)
-{
-    char name[192];
-    const nb_tensor *t = NULL;
-
-    if (j->plan.head[0]) {
-        snprintf(name, sizeof name, "%s.weight", j->plan.head);
-        t = nb_store_find(j->src.store, name);
-    }
-    return t ? t->n_bytes : 0;
+    return o;
 }
 
 /* Resident at once when activations are in memory, and when they are in files. */
 static void need(const nb_qjob *j, const nb_block_cost *c, uint64_t *in_memory, uint64_t *in_files)
 {
     const size_t codes = nb_qjob_codes(j);
-    const uint64_t head = head_bytes(j);
-    uint64_t most, layer, stored, base, one;
-    const uint64_t outer = outer_bytes(j, &one);
+    const outer out = outer_bytes(j);
+    uint64_t most, layer, stored, packed, base;
 
     sizes(j, &most, &layer, &stored);
     base = nb_rss_now() + SLACK + 3 * most; /* codes, packed words, scales */
     if (!j->method->calibrates) {
-        *in_memory = *in_files = base + 12 * most + 2 * one; /* float32 in and out, stored bytes; copies */
+        *in_memory = *in_files = base + 12 * most + 2 * out.most; /* float32 in and out, stored bytes; copies */
         return;
     }
-    if (codes) /* one byte a weight, scale and zero point of groups; stored bytes of one linear at a time */
-        base += outer - (head < outer ? head : 0) + layer + layer * 5 / (codes >= 32 ? 32 : 8) + stored * most / layer + c->bytes;
-    else
-        base += 2 * outer + 4 * layer + stored + c->bytes; /* outer ones twice: mapped and packed */
+    /* one byte a weight, scale and zero point of groups, or four; stored bytes of one linear at a time. Embedding and head are read
+     * before and after the layers */
+    packed = (codes ? layer + layer * 5 / (codes >= 32 ? 32 : 8) : 4 * layer) + stored * most / layer;
+    base += (packed > out.read ? packed : out.read) + out.held + c->bytes;
     *in_memory = base + c->spill;
     *in_files = base + (c->spill && j->calib.rows ? c->spill / j->calib.rows * (NB_BLOCK_CHUNK / j->calib.len + 1) : 0);
     if (*in_files > *in_memory)

@@ -408,7 +408,7 @@ static nb_status open_calib(nb_qjob *j, const char *model, nb_err *err)
 static nb_status open_method(nb_qjob *j, nb_err *err)
 {
     const nb_model_opts mo = {
-        .kern = j->kern, .pool = j->o->pool, .lazy = true, .f32 = true, .codes = nb_qjob_codes(j), .host = j->o->host
+        .kern = j->kern, .pool = j->o->pool, .lazy = true, .f32 = true, .headless = true, .codes = nb_qjob_codes(j), .host = j->o->host
     };
     nb_status rc = j->method->calibrates ? nb_load_model(&j->src, &mo, err) : NB_OK;
 

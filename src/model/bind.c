@@ -215,7 +215,7 @@ static nb_status pack_op(nb_model *m, nb_fused *f, const nb_source *src, size_t 
     nb_free(j.errs);
     if (rc == NB_OK)
         rc = pack_bias(m, f, src, n_parts, mem, err);
-    for (size_t i = 0; i < n_parts && (!m->lazy || m->codes); i++)
+    for (size_t i = 0; i < n_parts; i++)
         if (src[i].rs == 0) /* else other parts lie in the same tensor */
             drop_source(m->store, &src[i]);
     return rc;
@@ -540,6 +540,8 @@ nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err)
     l = &m->layers[layer];
     if (l->bound)
         return NB_OK;
+    if (m->embed_from) /* rows of it were read where they are stored */
+        nb_store_drop(m->store, m->embed_from);
     rc = plan_layer(m, layer, l, &lp, err);
     for (int v = 0; v < NB_VEC_COUNT && rc == NB_OK; v++)
         rc = layer_vec(m, layer, (nb_vec)v, &l->mem, &l->vec[v], err);
@@ -582,6 +584,7 @@ nb_status nb_model_open(nb_store *store, const nb_json *cfg_json, const nb_scan 
     m->kern = o->kern ? o->kern : nb_kern_pick(nb_cpu_features());
     m->pool = o->pool;
     m->lazy = o->lazy;
+    m->headless = o->lazy && o->headless;
     m->f32 = o->f32;
     m->codes = o->codes;
     if ((rc = nb_config_parse(cfg_json, &m->cfg, err)) != NB_OK) {
@@ -620,8 +623,8 @@ void nb_model_close(nb_model *m)
         free_layer(&m->layers[l]);
     nb_free(m->layers);
     free_layer(&m->top);
-    if (m->embed)
-        nb_huge_free(m->embed, m->embed_bytes);
+    if (m->embed_bytes)
+        nb_huge_free((void *)(uintptr_t)m->embed, m->embed_bytes);
     if (m->layer_embed)
         nb_huge_free(m->layer_embed, m->layer_bytes);
     nb_plan_clear(&m->plan);

@@ -7,6 +7,7 @@
 typedef struct copy_job {
     nb_model *m;
     const nb_tensor *t;
+    unsigned char *to;
     nb_err *errs;
 } copy_job;
 
@@ -16,21 +17,27 @@ static void copy_rows(void *ctx, size_t begin, size_t end, int thread)
     const size_t d = j->m->cfg.embed_dim, row = d * nb_dtype_info(j->m->embed_type)->bits / 8;
 
     if (j->t->data && j->t->dtype == j->m->embed_type)
-        memcpy(j->m->embed + begin * row, j->t->data + begin * row, (end - begin) * row);
+        memcpy(j->to + begin * row, j->t->data + begin * row, (end - begin) * row);
     else
-        nb_store_read_f32(j->m->store, j->t, (uint64_t)begin * d, (uint64_t)(end - begin) * d, (float *)(void *)j->m->embed + begin * d,
+        nb_store_read_f32(j->m->store, j->t, (uint64_t)begin * d, (uint64_t)(end - begin) * d, (float *)(void *)j->to + begin * d,
                           &j->errs[thread]);
 }
 
 static nb_status copy_embed(nb_model *m, const nb_tensor *t, nb_err *err)
 {
     const size_t threads = (size_t)nb_pool_threads(m->pool);
-    copy_job j = { m, t, nb_calloc(threads, sizeof(nb_err)) };
+    copy_job j = { m, t, NULL, NULL };
     nb_status rc;
 
     m->embed_type = nb_source_dtype(t, false);
+    if (m->lazy && t->data && t->dtype == m->embed_type) {
+        m->embed = t->data;
+        m->embed_from = t;
+        return NB_OK;
+    }
     m->embed_bytes = m->cfg.vocab * m->cfg.embed_dim * nb_dtype_info(m->embed_type)->bits / 8;
-    m->embed = nb_huge_alloc(m->embed_bytes);
+    m->embed = j.to = nb_huge_alloc(m->embed_bytes);
+    j.errs = nb_calloc(threads, sizeof *j.errs);
     if (!m->embed || !j.errs) {
         nb_free(j.errs);
         return nb_enomem(err, "the embedding");
@@ -148,8 +155,8 @@ nb_status nb_bind_top(nb_model *m, const nb_host *host, nb_err *err)
     if (!e && head->q)
         return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing, and the quantized head cannot serve as it",
                        name);
-    tied = !e || head->w == e || (m->cfg.tie_embeddings && head->w && same_bytes(e, head->w));
-    rc = m->codes && !tied ? NB_OK : nb_pack_add(&lp, &m->top.ops[NB_TOP_HEAD], head, 1, err); /* calibration has no use for it */
+    tied = !e || (!m->headless && (head->w == e || (m->cfg.tie_embeddings && head->w && same_bytes(e, head->w))));
+    rc = m->headless && e ? NB_OK : nb_pack_add(&lp, &m->top.ops[NB_TOP_HEAD], head, 1, err);
     if (rc == NB_OK && (rc = bind_norm(m, err)) == NB_OK && (rc = bind_positions(m, err)) == NB_OK &&
         (rc = find_projections(m, &lp, err)) == NB_OK && (rc = nb_bind_gemma(m, &lp, err)) == NB_OK && (rc = nb_bind_v4(m, err)) == NB_OK &&
         !tied)

@@ -23,6 +23,7 @@ typedef struct nb_model_opts {
     nb_pool *pool;       /* first touch and packing; NULL: inline */
     bool lazy;           /* bind no decoder layer yet (quantize: block by block) */
     bool f32;            /* pack unquantized linears as f32 whatever is stored (calibration) */
+    bool headless;       /* with lazy: no head, layers alone are run */
     size_t codes;        /* with lazy and f32: linears of layers as 8-bit codes in groups that divide this; 0: not */
     const nb_host *host;
 } nb_model_opts;

@@ -91,7 +91,7 @@ struct nb_model {
     nb_pool *pool;
     nb_store *store;
     const nb_scan *scan;
-    bool lazy, f32;
+    bool lazy, f32, headless;
     size_t codes; /* nb_model_opts.codes */
     nb_layer *layers;
     nb_layer top;     /* by NB_TOP */
@@ -99,8 +99,9 @@ struct nb_model {
     size_t n_positions;
     size_t act_g, n_acts; /* smallest packed group and most matrices of one op, of 4-bit matrices bound so far; 0: none */
     nb_dtype embed_type;  /* of embed */
-    unsigned char *embed; /* [vocab][embed_dim], or NULL: rows of the head */
-    size_t embed_bytes;
+    const unsigned char *embed; /* [vocab][embed_dim], or NULL: rows of the head */
+    size_t embed_bytes;         /* 0: as it is stored */
+    const nb_tensor *embed_from; /* then, of a lazy model */
     nb_dtype layer_type;        /* of layer_embed */
     unsigned char *layer_embed; /* [branch_vocab][n_layers * branch] inputs of single layers, or NULL */
     size_t layer_bytes;

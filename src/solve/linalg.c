@@ -155,8 +155,7 @@ nb_status nb_gram_init(nb_gram *g, size_t k, nb_err *err)
 {
     size_t n;
 
-    g->k = k;
-    g->tokens = 0;
+    *g = (nb_gram){ .k = k };
     g->sum = nb_mul_size(k, k, &n) ? nb_calloc(n, sizeof *g->sum) : NULL;
     return g->sum ? NB_OK : nb_enomem(err, "the second moments of one input");
 }
@@ -168,6 +167,36 @@ void nb_gram_clear(nb_gram *g)
 }
 
 enum { STRIPE = 192 }; /* rows of the Gram matrix per task */
+
+/* Where row i of half a matrix begins, at the first column of its stripe: the stripes before it are s k - 192 (0 + 1 + .. ) wide. */
+static size_t half_row(size_t k, size_t i)
+{
+    const size_t s = i / STRIPE, i0 = s * STRIPE;
+
+    return i0 * k - STRIPE * STRIPE * (s * (s - (s > 0)) / 2) + (i - i0) * (k - i0);
+}
+
+uint64_t nb_gram_half_bytes(size_t k)
+{
+    const size_t i0 = k ? (k - 1) / STRIPE * STRIPE : 0; /* of the last stripe */
+
+    return sizeof(double) * ((uint64_t)half_row(k, i0) + (uint64_t)(k - i0) * (k - i0));
+}
+
+nb_status nb_gram_init_half(nb_gram *g, size_t k, nb_err *err)
+{
+    *g = (nb_gram){ .k = k, .half = true };
+    g->sum = k <= UINT32_MAX / 2 ? nb_calloc(1, (size_t)nb_gram_half_bytes(k)) : NULL;
+    return g->sum ? NB_OK : nb_enomem(err, "the second moments of one input");
+}
+
+void nb_gram_reset(nb_gram *g, size_t k)
+{
+    g->k = k;
+    g->tokens = 0;
+    g->state = NB_GRAM_SUMS;
+    memset(g->sum, 0, g->half ? (size_t)nb_gram_half_bytes(k) : k * k * sizeof *g->sum);
+}
 
 struct add_ctx {
     nb_gram *g;
@@ -190,7 +219,7 @@ static void add_stripes(void *user, size_t begin, size_t end, int thread)
             const float *x = a->x + r * a->ldx + i0;
             nb_gemm_tn(rows, cols, m, x, a->ldx, x, a->ldx, part, cols);
             for (size_t i = 0; i < rows; i++) {
-                double *sum = a->g->sum + (i0 + i) * k + i0;
+                double *sum = a->g->sum + (a->g->half ? half_row(k, i0 + i) : (i0 + i) * k + i0);
                 for (size_t j = 0; j < cols; j++)
                     sum[j] += (double)part[i * cols + j];
             }
@@ -211,17 +240,74 @@ nb_status nb_gram_add(nb_gram *g, nb_pool *pool, const float *x, size_t ldx, siz
     return NB_OK;
 }
 
-void nb_gram_mean(const nb_gram *g, float *out)
+/* Below the diagonal: from the mirror image, in squares that stay in the cache. */
+static void mirror(float *c, size_t k)
+{
+    enum { SIDE = 64 };
+
+    for (size_t i0 = 0; i0 < k; i0 += SIDE)
+        for (size_t j0 = 0; j0 <= i0; j0 += SIDE)
+            for (size_t i = i0; i < i0 + SIDE && i < k; i++)
+                for (size_t j = j0; j < j0 + SIDE && j < i; j++)
+                    c[i * k + j] = c[j * k + i];
+}
+
+/* Sums become means as float, one after another: value i ends where sum i begins, or before. */
+static void to_means(nb_gram *g)
+{
+    const size_t n = (size_t)(nb_gram_half_bytes(g->k) / sizeof *g->sum);
+    const double tokens = g->tokens ? (double)g->tokens : 1.0;
+    float *c = (float *)(void *)g->sum;
+
+    for (size_t i = 0; i < n; i++) {
+        double sum;
+        float v;
+        memcpy(&sum, g->sum + i, sizeof sum);
+        v = (float)(sum / tokens);
+        memcpy(c + i, &v, sizeof v);
+    }
+}
+
+float *nb_gram_take(nb_gram *g)
 {
     const size_t k = g->k;
-    const double n = g->tokens ? (double)g->tokens : 1.0;
+    float *c = (float *)(void *)g->sum;
 
-    for (size_t i = 0; i < k; i++) {
-        for (size_t j = i / STRIPE * STRIPE; j < i; j++) /* below the diagonal: from the mirror image */
-            out[i * k + j] = out[j * k + i];
-        for (size_t j = i; j < k; j++)
-            out[i * k + j] = out[j * k + i] = (float)(g->sum[i * k + j] / n);
+    if (g->state == NB_GRAM_TAKEN)
+        return c;
+    if (g->state == NB_GRAM_SHELVED) {
+        double *whole = nb_realloc(g->sum, (size_t)nb_gram_half_bytes(k));
+        if (!whole)
+            return NULL;
+        g->sum = whole;
+        c = (float *)(void *)whole;
+    } else {
+        to_means(g);
     }
+    for (size_t i = k; i-- > 0;) { /* no row moves to the front */
+        const size_t i0 = i / STRIPE * STRIPE;
+        memmove(c + i * k + i0, c + half_row(k, i), (k - i0) * sizeof *c);
+    }
+    mirror(c, k);
+    g->state = NB_GRAM_TAKEN;
+    return c;
+}
+
+void nb_gram_shelve(nb_gram *g)
+{
+    const size_t k = g->k;
+    float *c = (float *)(void *)g->sum;
+    double *less;
+
+    if (g->state != NB_GRAM_TAKEN)
+        return;
+    for (size_t i = 0; i < k; i++) {
+        const size_t i0 = i / STRIPE * STRIPE;
+        memmove(c + half_row(k, i), c + i * k + i0, (k - i0) * sizeof *c);
+    }
+    g->state = NB_GRAM_SHELVED;
+    less = nb_realloc(g->sum, (size_t)nb_gram_half_bytes(k) / 2);
+    g->sum = less ? less : g->sum;
 }
 
 void nb_gram_finish(nb_gram *g)

@@ -5,7 +5,9 @@
 #ifndef NB_SOLVE_LINALG_H
 #define NB_SOLVE_LINALG_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/pool.h"
@@ -39,15 +41,25 @@ nb_status nb_output_error(nb_pool *pool, const float *w, const float *v, size_t 
 enum { NB_GRAM_CHUNK = 256 };
 typedef struct nb_gram {
     size_t k, tokens;
-    double *sum; /* [k][k], all of it */
+    double *sum;                                                 /* [k][k], all of it; or what nb_gram_init_half takes */
+    bool half;                                                   /* only what is on and above the diagonal, in stripes of rows */
+    enum { NB_GRAM_SUMS, NB_GRAM_TAKEN, NB_GRAM_SHELVED } state; /* of half a one: what is in sum */
 } nb_gram;
 nb_status nb_gram_init(nb_gram *g, size_t k, nb_err *err);
+/* Half the memory: for nb_gram_take alone. */
+nb_status nb_gram_init_half(nb_gram *g, size_t k, nb_err *err);
+uint64_t nb_gram_half_bytes(size_t k);
+/* Zeros again, now of k inputs, no more than it was made for. */
+void nb_gram_reset(nb_gram *g, size_t k);
 void nb_gram_clear(nb_gram *g); /* a zeroed one is fine */
 /* Add m rows x[m][ldx]. Chunks are counted from the first row of each call: give multiples of the chunk but for the last. */
 nb_status nb_gram_add(nb_gram *g, nb_pool *pool, const float *x, size_t ldx, size_t m, nb_err *err);
-/* out[k][k] = sum / tokens. */
-void nb_gram_mean(const nb_gram *g, float *out);
-/* The same in place, in float64; g->sum is then the mean and no more rows can be added. */
+/* sum / tokens of half a one as float [k][k], in the place of the sums; owned by g, the caller may change it symmetrically. No more
+ * rows can be added. NULL: no memory. */
+float *nb_gram_take(nb_gram *g);
+/* Until it is taken again: a quarter of [k][k] doubles, if it was taken before. */
+void nb_gram_shelve(nb_gram *g);
+/* The same of a whole one, in float64; g->sum is then the mean. */
 void nb_gram_finish(nb_gram *g);
 
 #endif
