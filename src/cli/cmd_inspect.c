@@ -5,6 +5,8 @@
 
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "job/capacity.h"
+#include "job/doctor.h"
 #include "job/engines.h"
 #include "job/inferred.h"
 #include "job/inspect.h"
@@ -17,7 +19,8 @@ const nb_cmd nb_cmd_inspect = {
     .alias = "info",
     .usage = "inspect MODEL [options]",
     .brief = "what a checkpoint is: architecture, layout, sizes, memory",
-    .help = "Reads headers and configuration only, whatever the size of the files.\n\n"
+    .help = "Reads headers and configuration only, whatever the size of the files. \"speed\" is a bound: weights and cache of\n"
+            "one step at the speed of a plain read, which is timed for it (64 MB).\n\n"
             "  nibble inspect DIR\n"
             "  nibble inspect model.gguf --context 4096\n"
             "  nibble inspect model.safetensors --json\n"
@@ -81,7 +84,31 @@ static void print_quant(const nb_inspect *in)
     printf("\n");
 }
 
-static void print_text(const nb_inspect *in, const char *path)
+/* What one answer can reach here: weights and cache of a step at the speed of a plain read. */
+typedef struct speed {
+    double tok_s, read; /* 0: not known */
+} speed;
+
+static void find_speed(nb_cli *cli, const char *path, const nb_inspect *in, speed *out)
+{
+    enum { READ = 64 << 20 };
+    nb_cap_model m;
+    nb_cap_plan p;
+    nb_cap_opts o = { .share = 1, .tp = 1, .block = NB_PAGE, .chunk = 512, .output = 1, .memory = in->machine };
+    const nb_kern *kern;
+    nb_pool *pool = NULL;
+
+    *out = (speed){ 0 };
+    if (!in->runs || in->memory == 0)
+        return;
+    o.prompt = in->context > 1024 ? 512 : in->context > 3 ? in->context / 2 : 1;
+    if (nb_cli_cpu(cli, &kern, NULL) == NB_OK && nb_cli_pool(cli, &pool, NULL) == NB_OK && nb_cap_read(&m, path, 0, 0, NULL) == NB_OK &&
+        nb_read_bandwidth(kern, pool, READ, 3, &o.bandwidth, NULL) == NB_OK && nb_cap_plan_run(&m, &o, &p, NULL) == NB_OK)
+        *out = (speed){ p.decode_1, o.bandwidth };
+    nb_pool_close(pool);
+}
+
+static void print_text(const nb_inspect *in, const speed *fast, const char *path)
 {
     char name[NB_ESC_CAP], a[32], b[32], c[32], d[32];
 
@@ -96,6 +123,9 @@ static void print_text(const nb_inspect *in, const char *path)
     if (in->memory > 0)
         printf("memory        %s at context %zu: weights %s, cache %s, scratch %s\n", nb_human_bytes(a, sizeof a, in->memory), in->context,
                nb_human_bytes(b, sizeof b, in->weights), nb_human_bytes(c, sizeof c, in->kv), nb_human_bytes(d, sizeof d, in->scratch));
+    if (fast->tok_s > 0)
+        printf("speed         at best %.*f tok/s for one answer (%s/s read here)\n", fast->tok_s < 10, fast->tok_s,
+               nb_human_bytes(a, sizeof a, (uint64_t)fast->read));
     for (size_t i = 0; i < in->n_notes; i++)
         printf("note          %s\n", in->notes[i]);
     if (in->runs && in->machine > 0)
@@ -167,6 +197,7 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
     nb_qhint hint = { 0 };
     nb_engines_opts eo = { 0 };
     nb_inspect in;
+    speed fast;
     nb_json *o;
     size_t n;
     bool help = false;
@@ -202,13 +233,16 @@ static nb_status run(nb_cli *cli, int argc, char **argv, nb_err *err)
         rc = nb_inspect_as(args[0], (size_t)context, &hint, &in, err);
     if (rc != NB_OK)
         return rc;
+    find_speed(cli, args[0], &in, &fast);
     if (!cli->json) {
-        print_text(&in, args[0]);
+        print_text(&in, &fast, args[0]);
         return NB_OK;
     }
     o = nb_inspect_json(&in);
-    if (!o)
+    if (!o || !nb_json_set(o, "decode_tok_s_bound", fast.tok_s > 0 ? nb_json_new_real(fast.tok_s) : nb_json_new_null())) {
+        nb_json_free(o);
         return nb_enomem(err, "the answer");
+    }
     nb_cli_json(o);
     nb_json_free(o);
     return NB_OK;

@@ -92,7 +92,7 @@ static nb_status find_device(nb_cli *cli, const plan_args *a, nb_cap_opts *o, nb
         if (rc == NB_OK)
             rc = nb_cli_pool(cli, &pool, err);
         if (rc == NB_OK)
-            rc = nb_read_bandwidth(kern, pool, 3, &o->bandwidth, err);
+            rc = nb_read_bandwidth(kern, pool, 0, 3, &o->bandwidth, err);
         nb_pool_close(pool);
     }
     return rc;

@@ -68,23 +68,24 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-nb_status nb_read_bandwidth(const nb_kern *kern, nb_pool *pool, int rounds, double *out, nb_err *err)
+nb_status nb_read_bandwidth(const nb_kern *kern, nb_pool *pool, size_t bytes, int rounds, double *out, nb_err *err)
 {
-    probe r = { .kern = kern, .p = nb_huge_alloc(PROBE) };
+    const size_t n = bytes ? bytes & ~(size_t)63 : PROBE;
+    probe r = { .kern = kern, .p = nb_huge_alloc(n) };
     double v[MAX_ROUNDS];
 
     rounds = rounds < 1 ? 1 : rounds > MAX_ROUNDS ? MAX_ROUNDS : rounds;
     if (!r.p)
-        return nb_enomem(err, "256 MB to read");
-    nb_parallel_static(pool, PROBE, touch, r.p);
+        return nb_enomem(err, "the bytes to read");
+    nb_parallel_static(pool, n, touch, r.p);
     for (int i = 0; i < rounds; i++) {
         const double t = nb_now();
-        nb_parallel_static(pool, PROBE, read_range, &r);
-        v[i] = (double)PROBE / (nb_now() - t);
+        nb_parallel_static(pool, n, read_range, &r);
+        v[i] = (double)n / (nb_now() - t);
     }
     qsort(v, (size_t)rounds, sizeof *v, by_value);
     *out = v[rounds / 2];
-    nb_huge_free(r.p, PROBE);
+    nb_huge_free(r.p, n);
     return NB_OK;
 }
 
@@ -260,9 +261,9 @@ nb_status nb_doctor_run(const nb_kern *kern, nb_pool *pool, const nb_host *host,
     if (rc == NB_OK)
         rc = look_at_memory(d, err);
     if (rc == NB_OK)
-        rc = nb_read_bandwidth(kern, NULL, 5, &d->read_1, err);
+        rc = nb_read_bandwidth(kern, NULL, 0, 5, &d->read_1, err);
     if (rc == NB_OK)
-        rc = nb_read_bandwidth(kern, pool, 5, &d->read_all, err);
+        rc = nb_read_bandwidth(kern, pool, 0, 5, &d->read_all, err);
     if (rc == NB_OK) {
         d->fork_us = fork_time(pool);
         advise(d, kern);

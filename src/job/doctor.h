@@ -50,8 +50,8 @@ typedef struct nb_doctor {
 /* kern: the table that would be used. NB_ENOMEM, NB_ECANCELED; that bits differ is an answer (bits_ok). */
 nb_status nb_doctor_run(const nb_kern *kern, nb_pool *pool, const nb_host *host, nb_doctor *out, nb_err *err);
 
-/* Bytes per second of plain reads of 256 MB by every thread of the pool (NULL: one): the median of `rounds`. */
-nb_status nb_read_bandwidth(const nb_kern *kern, nb_pool *pool, int rounds, double *out, nb_err *err);
+/* Bytes per second of plain reads of so many bytes (0: 256 MB) by every thread of the pool (NULL: one): the median of `rounds`. */
+nb_status nb_read_bandwidth(const nb_kern *kern, nb_pool *pool, size_t bytes, int rounds, double *out, nb_err *err);
 
 /* doctor_ops.c: the operations. Bytes that one writes by table t, at most cap; deterministic. SIZE_MAX: no memory. */
 size_t nb_doctor_ops(void);

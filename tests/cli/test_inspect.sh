@@ -31,6 +31,7 @@ END
 head -n 8 "$TMP/got" | diff -u "$TMP/want" -
 grep -q '^memory .* at context 1000: ' "$TMP/out"
 grep -q '^verdict       runs here' "$TMP/out"
+grep -q '^speed         at best [0-9.]* tok/s for one answer ([0-9.]* [GM]B/s read here)$' "$TMP/out"
 echo "ok screen"
 
 code 0 "$NIBBLE" info tests/data/layouts/awq-gemm-g32-asym-bf16-gptqmodel
@@ -38,6 +39,7 @@ grep -q '^quantization  awq, layout awq-gemm, 4 bits, group 32, with zero points
 code 0 "$NIBBLE" inspect --json tests/data/layouts/awq-gemm-g32-asym-bf16-gptqmodel
 grep -q '"layout": "awq-gemm"' "$TMP/out"
 grep -q '"runs": true' "$TMP/out"
+grep -q '"decode_tok_s_bound": [1-9]' "$TMP/out"
 echo "ok layout"
 
 # bad input
