@@ -13,7 +13,7 @@ ABOUT = {
     "batch": "8 and 16 sequences of 128 tokens that decode 32 more together",
     "others": "peers that stay up between rounds: prefill of 512, then 1, 8 and 16 sequences behind 128 tokens",
     "others-135m": "the same on the 135M shape, one sequence",
-    "start": "from the command to the first token, the file in the page cache",
+    "start": "from the command to the first token, the file in the page cache, as much free memory as it takes touched before (-m)",
     "memory": "resident peak of run, context 2048",
     "profile": "share of samples of the decode loop",
     "moe": "8 experts of width 4096, 2 active, else the 1B shape",
