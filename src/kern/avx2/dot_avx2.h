@@ -7,11 +7,14 @@
 
 #include "kern/q4.h"
 
-/* Unroll the next loop completely: an accumulator that is not indexed by constants lives in memory. */
+/* Unroll the next loop completely: an accumulator that is not indexed by constants lives in memory. Or not at all: what it works on
+ * does not fit the registers. */
 #if defined(__clang__)
 #define NB_UNROLL _Pragma("unroll")
+#define NB_ROLLED _Pragma("nounroll")
 #else
 #define NB_UNROLL _Pragma("GCC unroll 16")
+#define NB_ROLLED _Pragma("GCC unroll 1")
 #endif
 #define NB_INLINE static inline __attribute__((always_inline))
 
