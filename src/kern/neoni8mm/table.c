@@ -4,43 +4,11 @@
 #include "kern/neoni8mm/neoni8mm.h"
 #include "kern/scalar/scalar.h"
 
-const nb_kern nb_kern_neoni8mm = {
-    .name = "neon-i8mm",
-    .need = NB_CPU_NEON | NB_CPU_DOTPROD | NB_CPU_I8MM,
-    .pack_q4 = nb_pack_q4_neon,
-    .pack_words = nb_pack_words_scalar,
-    .act_a16 = nb_act_a16_neon,
-    .gemm_q4 = nb_gemm_q4_neoni8mm,
-    .act_a8 = nb_act_a8_neon,
-    .gemm_q4_a8 = nb_gemm_q4_a8_neoni8mm,
-    .gemm_q4_f32 = nb_gemm_q4_f32_neon,
-    .pack_q8 = nb_pack_q8_neon,
-    .gemm_q8 = nb_gemm_q8_neoni8mm,
-    .gemm_q8_a8 = nb_gemm_q8_a8_neoni8mm,
-    .gemm_q8_f32 = nb_gemm_q8_f32_neon,
-    .pack_dense = nb_pack_dense_scalar,
-    .gemm_dense = nb_gemm_dense_neon,
-    .row_dense = nb_row_dense_scalar,
-    .kv_put = nb_kv_put_neon,
-    .attn = nb_attn_neon,
-    .attn_part = nb_attn_part_neon,
-    .attn_merge = nb_attn_merge_neon,
-    .rmsnorm = nb_rmsnorm_neon,
-    .layernorm = nb_layernorm_neon,
-    .rope_half = nb_rope_half_neon,
-    .rope_pair = nb_rope_pair_neon,
-    .silu_mul = nb_silu_mul_neon,
-    .gelu_tanh_mul = nb_gelu_tanh_mul_neon,
-    .gelu_erf_mul = nb_gelu_erf_mul_neon,
-    .add = nb_add_neon,
-    .axpy = nb_axpy_neon,
-    .softcap = nb_softcap_neon,
-    .row_max = nb_row_max_neon,
-    .exp_sum = nb_exp_sum_neon,
-    .delta = nb_delta_neon,
-    .linrec = nb_linrec_neon,
-    .ssm1 = nb_ssm1_neon,
-    .conv = nb_conv_neon,
-    .gate = nb_gate_neon,
-    .read_probe = nb_read_probe_neon,
-};
+#define TABLE      nb_kern_neoni8mm
+#define SHOWN      "neon-i8mm"
+#define NEED       (NB_CPU_NEON | NB_CPU_DOTPROD | NB_CPU_I8MM)
+#define GEMM_Q4    nb_gemm_q4_neoni8mm
+#define GEMM_Q4_A8 nb_gemm_q4_a8_neoni8mm
+#define GEMM_Q8    nb_gemm_q8_neoni8mm
+#define GEMM_Q8_A8 nb_gemm_q8_a8_neoni8mm
+#include "kern/neon/table.inc"
