@@ -48,15 +48,21 @@ static void probe_range(void *ctx, size_t begin, size_t end, int thread)
     j->sums[thread & 255] = j->kern->read_probe(j->p + begin, end - begin);
 }
 
+/* The limit that decode is held against: the best of three passes, since one that other programs interrupt says nothing about it. */
 static double read_round(speed *s)
 {
     probe_job j = { .p = s->probe, .kern = nb_model_kern(s->model) };
-    const double t = nb_now();
+    double best = 0;
 
-    nb_parallel_static(s->o->pool, PROBE_BYTES, probe_range, &j);
+    for (int pass = 0; pass < 3; pass++) {
+        const double t = nb_now();
+        nb_parallel_static(s->o->pool, PROBE_BYTES, probe_range, &j);
+        const double rate = (double)PROBE_BYTES / (nb_now() - t);
+        best = rate > best ? rate : best;
+    }
     for (size_t i = 0; i < NB_LEN(j.sums); i++)
         s->sum += j.sums[i];
-    return (double)PROBE_BYTES / (nb_now() - t);
+    return best;
 }
 
 static size_t larger(size_t a, size_t b)

@@ -39,7 +39,7 @@ typedef struct nb_speed_row {
 } nb_speed_row;
 
 typedef struct nb_speed {
-    nb_spread read_bytes_s; /* plain reads of 512 MB with every thread */
+    nb_spread read_bytes_s; /* plain reads of 512 MB with every thread, of a round the best of three */
     nb_spread prefill_tok_s;
     nb_speed_row decode[2 * NB_SPEED_MAX]; /* every depth with the first batch, then every other batch at the first depth */
     size_t n_decode;
