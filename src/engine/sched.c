@@ -9,6 +9,7 @@ enum {
     MOST_PREFILLS = 4,  /* long prompts that are read side by side */
     QUICK_ROWS = 64,    /* rows of prompts that are always worth a step */
     QUICK_SHARE = 4,    /* of step_ms: what else may be read before first tokens are drawn */
+    FEW = 2,            /* waiting prompts that are worth a longer step */
     SHARED_TOKENS = 64, /* of a prefix worth waiting for [RAD-5] */
     LPM_MOST = 128
 };
@@ -466,9 +467,23 @@ static void make_room(nb_engine *e, const nb_req *r)
     }
 }
 
+/* Few prompts wait and the next is quick: it is read with the one before, else everybody who comes later would wait for it too. */
+static bool few_wait(nb_engine *e, const allowance *r)
+{
+    nb_req *first = NULL;
+    size_t n = 0;
+
+    for (nb_req *q = e->first; q && n <= FEW; q = q->next)
+        if (!q->admitted && !q->held) {
+            first = first ? first : q;
+            n++;
+        }
+    return n > 0 && n <= FEW && first->seq[0].n_ids - nb_prefix_peek(e, &first->seq[0]) * NB_PAGE <= r->quick;
+}
+
 /* Before rows are given away: would another prompt find any? Prompts near their end are finished first; long ones are read side by
  * side with what comes. */
-static bool may_join(const nb_engine *e, const allowance *r)
+static bool may_join(nb_engine *e, const allowance *r)
 {
     size_t n = 0, all = 0, least = SIZE_MAX;
 
@@ -478,11 +493,13 @@ static bool may_join(const nb_engine *e, const allowance *r)
         all += k;
         least = k > 0 && k < least ? k : least;
     }
-    return all < r->left && all < r->quick ? true : least > r->quick && n < MOST_PREFILLS;
+    if (all < r->left && (all < r->quick || (all == r->quick && few_wait(e, r))))
+        return true;
+    return least > r->quick && n < MOST_PREFILLS;
 }
 
 /* After they were given away: there are more, and no first token that should not wait. */
-static bool may_follow(const nb_engine *e, const allowance *r)
+static bool may_follow(nb_engine *e, const allowance *r)
 {
     if (r->used >= r->quick)
         for (size_t i = 0; i < e->n_live; i++)
@@ -492,7 +509,7 @@ static bool may_follow(const nb_engine *e, const allowance *r)
 }
 
 /* Admit requests while `may` says so; with may_follow each gets its rows at once. */
-static void admit(nb_engine *e, bool (*may)(const nb_engine *, const allowance *), allowance *step)
+static void admit(nb_engine *e, bool (*may)(nb_engine *, const allowance *), allowance *step)
 {
     const double now = nb_engine_now(e);
     nb_req *r;
