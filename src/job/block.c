@@ -113,10 +113,6 @@ nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need 
     nb_status rc = NB_OK;
 
     memset(b, 0, sizeof *b);
-    if (nb_model_config(in->model)->v4.on)
-        return nb_fail(err, NB_EUNSUPPORTED, "quantize.layers", "",
-                       "layers of %s run all together only, which calibration layer by layer does not do; --method rtn works",
-                       nb_model_config(in->model)->model_type);
     b->model = in->model;
     b->plan = nb_model_plan(in->model);
     b->store = in->store;

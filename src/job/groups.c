@@ -31,7 +31,13 @@ static size_t writer_of(const finder *f, size_t at, nb_slot slot)
 /* Does an op read what is already in its output? */
 static bool adds_up(const nb_op *op)
 {
-    return op->kind == NB_OP_ADD || op->kind == NB_OP_SCALE || op->kind == NB_OP_OGATE;
+    return op->kind == NB_OP_ADD || op->kind == NB_OP_SCALE || op->kind == NB_OP_OGATE || op->kind == NB_OP_HYPER_OUT;
+}
+
+/* Does it end a branch of the block? */
+static bool joins(const nb_op *op)
+{
+    return op->kind == NB_OP_ADD || op->kind == NB_OP_HYPER_OUT;
 }
 
 /* One past the last linear before the next residual add. */
@@ -39,7 +45,7 @@ static size_t span_end(const finder *f, size_t op)
 {
     size_t end = op + 1;
 
-    for (size_t i = op + 1; i < f->p->n_ops && f->p->ops[i].kind != NB_OP_ADD; i++)
+    for (size_t i = op + 1; i < f->p->n_ops && !joins(&f->p->ops[i]); i++)
         if (f->p->ops[i].kind == NB_OP_LINEAR && runs(f, i))
             end = i + 1;
     return end;
@@ -136,11 +142,8 @@ static bool from_norm(finder *f, size_t op, size_t src)
     g->vec = vec;
     if (!all_readers(f, src, g))
         return true;
-    if (p->slot_len[p->ops[op].in] != k) { /* other things lie in the slot: only the linear is looked at */
-        if (g->n_spans != 1 || g->n_mods != 1)
-            return true;
+    if (p->slot_len[p->ops[op].in] != k) /* other things lie in the slot: only the linears are looked at */
         g->n_spans = 0;
-    }
     f->out->n++;
     return true;
 }
@@ -258,7 +261,7 @@ static bool from_experts(finder *f, size_t op)
     const nb_act_kind act = f->p->cfg->act;
     bool ok = true;
 
-    if (m->limit > 0 || (m->plain && act != NB_ACT_RELU && act != NB_ACT_RELU2))
+    if (m->limit > 0 || m->clip > 0 || (m->plain && act != NB_ACT_RELU && act != NB_ACT_RELU2))
         return true;
     for (size_t i = 1; i < f->n_mods && ok; i++) {
         const nb_mod mod = f->mods[i], up = f->mods[i - 1];

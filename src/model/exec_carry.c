@@ -22,10 +22,22 @@ static size_t kv_floats(const nb_config *c, size_t l)
     return 2 * d.kv_heads * d.kv_dim;
 }
 
+/* Floats of all residual streams beside the one in X. */
+static size_t stream_floats(const nb_config *c)
+{
+    return (c->n_streams + c->v4.streams) * c->d_model;
+}
+
+/* Keys that a layer chose for those behind it. */
+static size_t choices(const nb_config *c)
+{
+    return c->v4.on ? 0 : c->index_top;
+}
+
 /* Where they begin behind the parts that every layer has; those of layer n_layers: the end. */
 static size_t kv_begin(const nb_config *c, size_t l)
 {
-    size_t at = c->n_streams * c->d_model + (c->halves ? c->d_model : 0) + c->index_top;
+    size_t at = stream_floats(c) + (c->halves ? c->d_model : 0) + choices(c);
 
     for (size_t i = 0; i < l; i++)
         at += gives_kv(c, i) ? kv_floats(c, i) : 0;
@@ -39,7 +51,7 @@ size_t nb_plan_carry(const nb_plan *p)
 
     for (size_t l = 0; c->mixer && l < c->n_layers; l++)
         shared = shared || c->mixer[l] == NB_MIX_SHARED;
-    return shared || c->n_streams || c->halves ? kv_begin(c, c->n_layers) : 0;
+    return shared || stream_floats(c) || c->halves ? kv_begin(c, c->n_layers) : 0;
 }
 
 static float *row_of(const nb_xcpu *x, nb_slot s, size_t r)
@@ -62,7 +74,7 @@ static void move_kv(const nb_xcpu *x, size_t l, size_t r, float *kv, bool out)
 void nb_xcpu_carry_in(nb_xcpu *x, size_t l, const float *rows, size_t ld)
 {
     const nb_config *c = &x->m->cfg;
-    const size_t streams = c->n_streams * c->d_model, keep = c->halves ? c->d_model : 0;
+    const size_t streams = stream_floats(c), chosen = choices(c), keep = c->halves ? c->d_model : 0;
     const size_t from = nb_config_dims(c, l).kv_from;
     const nb_item it = { .l = from };
 
@@ -72,8 +84,8 @@ void nb_xcpu_carry_in(nb_xcpu *x, size_t l, const float *rows, size_t ld)
             memcpy(row_of(x, NB_SLOT_STREAMS, r), y, streams * sizeof *y);
         if (keep)
             memcpy(row_of(x, NB_SLOT_KEEP, r), y + streams, keep * sizeof *y);
-        if (c->index_top)
-            memcpy(x->picked + r * c->index_top, y + streams + keep, c->index_top * sizeof *x->picked);
+        if (chosen)
+            memcpy(x->picked + r * chosen, y + streams + keep, chosen * sizeof *x->picked);
         if (from != l) {
             move_kv(x, from, r, (float *)y + kv_begin(c, from), false);
             nb_xcpu_put_kv(x, &it, r);
@@ -84,7 +96,7 @@ void nb_xcpu_carry_in(nb_xcpu *x, size_t l, const float *rows, size_t ld)
 void nb_xcpu_carry_out(const nb_xcpu *x, size_t l, float *rows, size_t ld)
 {
     const nb_config *c = &x->m->cfg;
-    const size_t streams = c->n_streams * c->d_model, keep = c->halves ? c->d_model : 0;
+    const size_t streams = stream_floats(c), chosen = choices(c), keep = c->halves ? c->d_model : 0;
 
     for (size_t r = 0; r < x->rows; r++) {
         float *y = rows + r * ld;
@@ -92,8 +104,8 @@ void nb_xcpu_carry_out(const nb_xcpu *x, size_t l, float *rows, size_t ld)
             memcpy(y, row_of(x, NB_SLOT_STREAMS, r), streams * sizeof *y);
         if (keep)
             memcpy(y + streams, row_of(x, NB_SLOT_KEEP, r), keep * sizeof *y);
-        if (c->index_top && x->b->pos[x->row0 + r] >= c->index_top)
-            memcpy(y + streams + keep, x->picked + r * c->index_top, c->index_top * sizeof *x->picked);
+        if (chosen && x->b->pos[x->row0 + r] >= chosen)
+            memcpy(y + streams + keep, x->picked + r * chosen, chosen * sizeof *x->picked);
         if (gives_kv(c, l))
             move_kv(x, l, r, y + kv_begin(c, l), true);
     }

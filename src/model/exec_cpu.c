@@ -321,7 +321,7 @@ static nb_status begin_layers(nb_xcpu *x, size_t l0, size_t l1, nb_err *err)
 {
     const nb_config *c = &x->m->cfg;
 
-    if ((c->v4.on || (c->n_streams && !x->o.carry)) && (l0 > 0 || l1 < c->n_layers))
+    if (c->n_streams + c->v4.streams > 0 && !x->o.carry && (l0 > 0 || l1 < c->n_layers))
         return nb_fail(err, NB_EUNSUPPORTED, "exec.layers", "", "%s has %zu residual streams: its layers run all together only",
                        c->model_type, c->n_streams + c->v4.streams);
     if (!x->o.carry && c->halves && l0 % c->halves != 0)

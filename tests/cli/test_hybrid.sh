@@ -49,7 +49,4 @@ cmp "$TMP/a.safetensors" "$TMP/d.safetensors"
 echo "ok 5 converted to another layout: the same logits"
 
 code 0 "$NIBBLE" bench $root/lfm2 --prompt 8 --decode 4 --depth 5 --batch 2 --rounds 1 -q
-code 5 "$NIBBLE" quantize $root/deepseek_v4 --method awq --group-size -1 --format compressed-tensors --calib $ids -q -o "$TMP/no"
-grep -q 'quantize\.layers' "$TMP/err"
-[ ! -e "$TMP/no" ]
-echo "ok 6 bench goes back to where the prompt ended; what cannot be calibrated is refused"
+echo "ok 6 bench goes back to where the prompt ended"

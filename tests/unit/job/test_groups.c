@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -74,6 +75,11 @@ static const struct {
     { "phimoe", 0, false, "n1+b>q,k,v n2+b>router,e.gate,e.up e.up>e.down" },
     { "gpt_oss", 0, false, "n1>q,k,v n2>router,e.gate,e.up" }, /* limits and (up + 1) */
     { "mllama_text", 0, false, "n1>q,k,v n2>gate,up up>down" },
+    { "deepseek_v32", 1, false, "n1>qa,kva,ik,iw qa>qb,iq kva>kvb n2>router,e.gate,e.up,s.gate,s.up e.up>e.down s.up>s.down" },
+    /* limited activations; layers that make no entries, entries and the keys that choose them, entries alone */
+    { "deepseek_v4", 0, false, "n1>qa,kva qa>qb n2>router,e.gate,e.up,s.gate,s.up" },
+    { "deepseek_v4", 1, false, "n1>qa,kva,ickv,icg,iw,ckv,cg qa>qb,iq n2>router,e.gate,e.up,s.gate,s.up" },
+    { "deepseek_v4", 2, false, "n1>qa,kva,ckv,cg qa>qb n2>router,e.gate,e.up,s.gate,s.up" },
 };
 
 static const char *const roles[NB_ROLE_COUNT] = {
@@ -89,6 +95,13 @@ static const char *const roles[NB_ROLE_COUNT] = {
     [NB_ROLE_UP] = "up",
     [NB_ROLE_GATE_UP] = "gate_up",
     [NB_ROLE_DOWN] = "down",
+    [NB_ROLE_INDEX_Q] = "iq",
+    [NB_ROLE_INDEX_K] = "ik",
+    [NB_ROLE_INDEX_W] = "iw",
+    [NB_ROLE_COMP_KV] = "ckv",
+    [NB_ROLE_COMP_GATE] = "cg",
+    [NB_ROLE_ICOMP_KV] = "ickv",
+    [NB_ROLE_ICOMP_GATE] = "icg",
 };
 static const char *const vecs[NB_VEC_COUNT] = {
     [NB_VEC_N1] = "n1", [NB_VEC_N2] = "n2", [NB_VEC_QA] = "qa", [NB_VEC_KVA] = "kva", [NB_VEC_N1P] = "n1p", [NB_VEC_N2P] = "n2p",
@@ -157,7 +170,8 @@ static void every_architecture(void **state)
         nb_config cfg;
         nb_plan plan;
 
-        snprintf(path, sizeof path, "tests/data/models/%s", rows[i].model);
+        snprintf(path, sizeof path, "tests/data/models/%s/config.json", rows[i].model);
+        snprintf(path, sizeof path, "tests/data/models%s/%s", access(path, R_OK) == 0 ? "" : "-2026", rows[i].model);
         if (nb_load_store(&l, path, NULL, &err) != NB_OK || nb_config_parse(l.config, &cfg, &err) != NB_OK ||
             nb_plan_build(&cfg, l.store, &plan, &err) != NB_OK)
             fail_msg("%s: %s", rows[i].model, err.what);

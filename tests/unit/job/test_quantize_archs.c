@@ -234,6 +234,7 @@ static void every_kind(void **state)
         { "gemma4", 32, 0 },
         { "glm_moe_dsa", 76, 48 },
         { "longcat_flash", 68, 36 },
+        { "deepseek_v4", 100, 72 },
         { "olmo_hybrid", 15, 0 },
         { "zamba2", 13, 0 },
     };
