@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import select
+import signal
 import statistics
 import subprocess
 import sys
@@ -174,6 +175,7 @@ def machine():
     return "%d cores" % os.cpu_count()
 
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers end too
 print("%s; %d requests a run, %d clients, load average %.1f before" % (machine(), a.requests, a.clients, os.getloadavg()[0]))
 per = PREFIX + OWN + NEW + 64
 engines = [nibble("nibble", 8201, [])]
