@@ -11,8 +11,9 @@ model and group size, plain GPTQ for the cost of what nibble adds to it, and oth
 --smollm2 is SmolLM2-135M-Instruct as a 16-bit directory; without it its rows are left out. --work keeps results between runs: a
 row that has one is not run again (delete DIR/results.json to start over). Processor seconds are user and system time, the median of
 --runs. The peers' seconds are recorded ones, less the imports (7 s GPTQModel, 5.5 s llm-compressor). --check evaluates what was
-written a second time, with evalq.py of the golden folder under PYTHON (torch, transformers, safetensors). --note is a sentence for the head of the table. --install makes a virtual
-environment outside the tree and installs both peers into it, for whoever wants to measure them again; it then ends.
+written a second time, with evalq.py of the golden folder under PYTHON (torch, transformers, safetensors). --note is a sentence for the head of the table. --install makes
+a directory outside the tree with a virtual environment for each peer (they ask for different releases of torch), for whoever wants to
+measure them again, and says which of them could be installed; it then ends. PIP_FIND_LINKS may name a folder with a torch for processors.
 """
 import argparse
 import json
@@ -26,6 +27,7 @@ import sys
 import tempfile
 
 IMPORTS = {"gptqmodel": 7.0, "llm-compressor": 5.5}
+PEERS = ["llmcompressor==0.14.0", "gptqmodel==7.7.0"]
 # Beyond the peers' rows: model, label, options, calibration rows.
 OWN = [
     ("pemberley", "gptq, nothing added", "--method gptq --asym --group-size 128 --gptaq 0 --refine 0", 32),
@@ -85,6 +87,18 @@ def run(cmd):
     if p.returncode:
         sys.exit("failed: " + shlex.join(cmd))
     return out, use.ru_utime + use.ru_stime, use.ru_maxrss / 1024
+
+
+def install(where):
+    """One virtual environment a peer; the number of those that could not be installed."""
+    bad = 0
+    for peer in PEERS:
+        env = os.path.join(where, peer.split("==")[0])
+        subprocess.check_call([sys.executable, "-m", "venv", env])
+        failed = subprocess.call([os.path.join(env, "bin", "pip"), "install", peer])
+        print(f"{peer}: {'not installed' if failed else 'installed'} in {env}", flush=True)
+        bad += failed != 0
+    return bad
 
 
 class Bench:
@@ -157,9 +171,7 @@ def main():
     p.add_argument("-o", "--output")
     a = p.parse_args()
     if a.install:
-        subprocess.check_call([sys.executable, "-m", "venv", a.install])
-        subprocess.check_call([os.path.join(a.install, "bin", "pip"), "install", "gptqmodel==7.7.0", "llmcompressor==0.14.0"])
-        return
+        sys.exit(install(a.install))
     b = Bench(a)
     peers = json.load(open(os.path.join(a.golden, "quantizers", "peers.json")))["rows"]
     have = [m for m in b.models if b.models[m][0]]

@@ -80,10 +80,12 @@ static nb_status differs(const nb_qout *o, const char *name, nb_err *err)
     return NB_EVERIFY;
 }
 
-/* A tensor that was copied. */
-static bool copied(const nb_tensor *from, const nb_tensor *to)
+/* Part of a tensor that was copied, from byte `at` on. */
+static bool copied(const nb_tensor *from, const nb_tensor *to, uint64_t at)
 {
-    return to && to->dtype == from->dtype && to->n_bytes == from->n_bytes && memcmp(to->data, from->data, from->n_bytes) == 0;
+    const uint64_t n = to->n_bytes - at < NB_QOUT_PIECE ? to->n_bytes - at : NB_QOUT_PIECE;
+
+    return to->dtype == from->dtype && to->n_bytes == from->n_bytes && memcmp(to->data + at, from->data + at, (size_t)n) == 0;
 }
 
 /* The small files. */
@@ -108,7 +110,7 @@ static nb_status files(nb_qout *o, nb_err *err)
     return rc;
 }
 
-/* Both sides of every tensor that stayed, and the print of those that were made: one tensor at a time, each by one thread. */
+/* Both sides of every tensor that stayed, in pieces; and the print of those that were made, each by one thread. */
 struct back_ctx {
     const nb_qout *o;
     nb_store *s;
@@ -122,15 +124,50 @@ static void back_tensors(void *user, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t i = c->first + begin; i < c->first + end; i++) {
-        const nb_tensor *t = &c->s->tensors[i], *from = nb_store_find(c->o->src->store, t->name);
+        const nb_tensor *t = &c->s->tensors[i];
         uint64_t print;
 
-        if (nb_strmap_get(c->o->prints, t->name, t->name_len, &print))
-            c->bad[i] = nb_print_bytes(t->data, t->n_bytes, 0) != print;
-        else if (from && !nb_strmap_get(c->o->replaced, from->name, from->name_len, NULL))
-            c->bad[i] = !copied(from, t);
+        if (!nb_strmap_get(c->o->prints, t->name, t->name_len, &print))
+            continue;
+        c->bad[i] = nb_print_bytes(t->data, t->n_bytes, 0) != print;
         nb_store_drop(c->s, t);
     }
+}
+
+struct piece_ctx {
+    const nb_tensor *from, *to;
+    bool *bad; /* [pieces] */
+};
+
+static void back_pieces(void *user, size_t begin, size_t end, int thread)
+{
+    const struct piece_ctx *c = user;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        c->bad[i] = !copied(c->from, c->to, (uint64_t)i * NB_QOUT_PIECE);
+}
+
+static nb_status back_copies(struct back_ctx *c, nb_err *err)
+{
+    for (size_t i = 0; i < c->s->n_tensors; i++) {
+        const nb_tensor *t = &c->s->tensors[i], *from = nb_store_find(c->o->src->store, t->name);
+        const size_t n = (size_t)((t->n_bytes + NB_QOUT_PIECE - 1) / NB_QOUT_PIECE);
+        struct piece_ctx p = { .from = from, .to = t };
+
+        if (!from || nb_strmap_get(c->o->prints, t->name, t->name_len, NULL) ||
+            nb_strmap_get(c->o->replaced, from->name, from->name_len, NULL))
+            continue;
+        if (!(p.bad = nb_calloc(n + 1, sizeof *p.bad)))
+            return nb_enomem(err, "the comparison");
+        nb_parallel_for(c->o->pool, n, 1, back_pieces, &p);
+        c->bad[i] = t->n_bytes != from->n_bytes || t->dtype != from->dtype;
+        for (size_t x = 0; x < n; x++)
+            c->bad[i] = c->bad[i] || p.bad[x];
+        nb_free(p.bad);
+        nb_store_drop(c->s, t);
+    }
+    return NB_OK;
 }
 
 /* Every tensor that should have been copied is there. */
@@ -163,6 +200,8 @@ nb_status nb_qout_read_back(nb_qout *o, nb_err *err)
         else
             nb_parallel_for(o->pool, n, 1, back_tensors, &c);
     }
+    if (rc == NB_OK)
+        rc = back_copies(&c, err);
     for (size_t i = 0; rc == NB_OK && i < c.s->n_tensors; i++)
         if (c.bad[i])
             rc = differs(o, c.s->tensors[i].name, err);

@@ -31,6 +31,9 @@ struct nb_qout {
     uint64_t bytes;
 };
 
+/* Tensors that stay are compared so many bytes at a time. */
+enum { NB_QOUT_PIECE = 4 << 20 };
+
 /* All files are complete under their names in the staging directory: is what they hold what was written (hardening DU-16)? Reads them
  * with the reader of every other verb. NB_EVERIFY "out.verify". */
 nb_status nb_qout_read_back(nb_qout *o, nb_err *err);
