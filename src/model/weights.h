@@ -97,13 +97,13 @@ struct nb_model {
     nb_layer top;     /* by NB_TOP */
     float *positions; /* [pos_offset + n_positions][d_model] or NULL */
     size_t n_positions;
-    size_t act_g, n_acts; /* smallest packed group and most matrices of one op, of 4-bit matrices bound so far; 0: none */
-    nb_dtype embed_type;  /* of embed */
-    const unsigned char *embed; /* [vocab][embed_dim], or NULL: rows of the head */
-    size_t embed_bytes;         /* 0: as it is stored */
+    size_t act_g, n_acts;        /* smallest packed group and most matrices of one op, of 4-bit matrices bound so far; 0: none */
+    nb_dtype embed_type;         /* of embed */
+    const unsigned char *embed;  /* [vocab][embed_dim], or NULL: rows of the head */
+    size_t embed_bytes;          /* 0: as it is stored */
     const nb_tensor *embed_from; /* then, of a lazy model */
-    nb_dtype layer_type;        /* of layer_embed */
-    unsigned char *layer_embed; /* [branch_vocab][n_layers * branch] inputs of single layers, or NULL */
+    nb_dtype layer_type;         /* of layer_embed */
+    unsigned char *layer_embed;  /* [branch_vocab][n_layers * branch] inputs of single layers, or NULL */
     size_t layer_bytes;
     float *layer_norm; /* [branch] */
 };
