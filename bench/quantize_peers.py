@@ -2,7 +2,7 @@
 """nibble's quantizers beside the reference programs: same models, calibration rows and evaluation ids, one evaluation.
 
   python3 bench/quantize_peers.py --nibble BUILD/nibble --golden ../shared/golden --data ../shared/data [--smollm2 DIR]
-      [--work DIR] [--only REGEX] [--runs N] [--threads N] [--check PYTHON] [--install VENV] [--note TEXT] [-o bench/QUALITY.md]
+      [--work DIR] [--only REGEX] [--runs N] [--threads N] [--check PYTHON] [--install DIR] [--note TEXT] [-o bench/QUALITY.md]
 
 Every row of golden/quantizers/peers.json is answered by one nibble command with the same grid, group size, order, damping and
 rows; its KL is that of `nibble eval --ref` on the ids the row was measured with. Besides them the best of nibble for each
