@@ -11,7 +11,6 @@ libc6-dev|C headers|test -e /usr/include/stdio.h
 libjansson-dev|JSON|pkg-config --exists jansson
 libpcre2-dev|regular expressions of tokenizers|pkg-config --exists libpcre2-8
 libutf8proc-dev|Unicode normalization|pkg-config --exists libutf8proc
-libopenblas-dev|matrix products of the quantizers|pkg-config --exists openblas
 libzip-dev|PyTorch archives|pkg-config --exists libzip
 libmicrohttpd-dev|HTTP server|pkg-config --exists libmicrohttpd
 "

@@ -23,9 +23,7 @@ set(NB_PC_REQUIRES "")
 set(NB_PC_LIBS "")
 foreach(package IN LISTS packages)
   string(REPLACE "PkgConfig::" "" prefix ${package})
-  if(prefix STREQUAL OPENBLAS) # its own file asks for libgfortran, which only an OpenBLAS archive needs
-    string(APPEND NB_PC_LIBS " -lopenblas")
-  elseif(prefix STREQUAL LIBZIP) # the same with the compressors behind its archive
+  if(prefix STREQUAL LIBZIP) # its own file asks for the compressors behind its archive
     string(APPEND NB_PC_LIBS " -lzip")
   else()
     string(APPEND NB_PC_REQUIRES " ${${prefix}_MODULE_NAME}")

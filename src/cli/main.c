@@ -10,7 +10,6 @@
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "kern/kern.h"
-#include "solve/linalg.h"
 
 extern const nb_cmd nb_cmd_inspect, nb_cmd_check, nb_cmd_convert, nb_cmd_quantize, nb_cmd_eval, nb_cmd_run, nb_cmd_bench, nb_cmd_tokenize,
     nb_cmd_template, nb_cmd_diff, nb_cmd_explain, nb_cmd_formats, nb_cmd_plan, nb_cmd_doctor, nb_cmd_serve;
@@ -124,7 +123,6 @@ int main(int argc, char **argv)
     nb_status rc;
 
     nb_fp_enter(&as_loaded);
-    nb_linalg_quiet();
     nb_cli_setup(&cli);
     cli.errors_json = wants_json_errors(argc, argv);
     rc = dispatch(&cli, argc, argv, &err);

@@ -539,7 +539,7 @@ nb_status nb_awq_block_take(nb_awq_block *b, nb_mod mod, float **w, double *befo
     if (rc != NB_OK)
         return rc;
     nb_rtn_pseudo(b->base.pool, &grid, b->base.w, NULL, n, k, b->base.tmp);
-    rc = nb_block_error(&b->base, mod, b->base.w, b->base.tmp, before, err);
+    rc = nb_block_error(&b->base, mod, b->base.w, b->base.tmp, NULL, before, err);
     if (rc != NB_OK)
         return rc;
     nb_awq_fold_weights(b, mod, b->base.w, false);
@@ -597,7 +597,7 @@ nb_status nb_awq_block_put(nb_awq_block *b, nb_mod mod, float *w, double *after,
         return rc;
     nb_awq_fold_weights(b, mod, w, true);
     leave_moments(b, mod);
-    return nb_block_error(&b->base, mod, b->base.tmp, w, after, err);
+    return nb_block_error(&b->base, mod, b->base.tmp, w, NULL, after, err);
 }
 
 nb_status nb_awq_block_replay(nb_awq_block *b, nb_err *err)

@@ -109,7 +109,7 @@ static nb_status open_experts(nb_block *b, const nb_block_need *need, nb_err *er
 nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need *need, nb_err *err)
 {
     static const char activations[] = "calibration activations; fewer rows need less (--calib-rows)";
-    nb_exec_opts eo = { .pool = in->pool, .kv_layers = 1, .kv_dtype = NB_DT_F32, .carry = true };
+    nb_exec_opts eo = { .pool = in->pool, .kv_layers = 1, .kv_dtype = NB_DT_F32, .carry = true, .a8 = in->a8 };
     nb_status rc = NB_OK;
 
     memset(b, 0, sizeof *b);
@@ -340,14 +340,14 @@ nb_status nb_block_read(nb_block *b, nb_mod mod, float *w, nb_err *err)
     return nb_read_linear(b->store, b->plan, b->layer, mod, w, err);
 }
 
-nb_status nb_block_error(nb_block *b, nb_mod mod, const float *w, const float *v, double *e, nb_err *err)
+nb_status nb_block_error(nb_block *b, nb_mod mod, const float *w, const float *v, double *norm, double *e, nb_err *err)
 {
     const nb_input *in = nb_block_input(b, mod);
     const size_t step = in->n_sample > NB_BLOCK_JUDGE ? in->n_sample / NB_BLOCK_JUDGE : 1;
     size_t n, k;
 
     nb_mod_size(b->plan, b->layer, mod, &n, &k);
-    return nb_output_error(b->pool, w, v, n, k, in->n_sample ? in->sample : NULL, in->k * step, in->n_sample / step, e, err);
+    return nb_output_error(b->pool, w, v, n, k, in->n_sample ? in->sample : NULL, in->k * step, in->n_sample / step, norm, e, err);
 }
 
 /* ---- replay ---- */

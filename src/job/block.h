@@ -16,7 +16,7 @@
 #include "job/qmods.h"
 #include "model/exec.h"
 
-enum { NB_BLOCK_CHUNK = 1024, NB_BLOCK_EXEC_ROWS = 512, NB_BLOCK_MAX_OPS = 64, NB_BLOCK_SAMPLE = 512, NB_BLOCK_JUDGE = 128 };
+enum { NB_BLOCK_CHUNK = 1024, NB_BLOCK_EXEC_ROWS = 512, NB_BLOCK_MAX_OPS = 64, NB_BLOCK_SAMPLE = 512, NB_BLOCK_JUDGE = 64 };
 
 /* What to take from where. */
 typedef struct nb_block_in {
@@ -26,6 +26,7 @@ typedef struct nb_block_in {
     nb_pool *pool;
     const nb_host *host;
     bool replay_original; /* the next block sees the outputs of the unquantized one */
+    bool a8;              /* linears run on 8-bit activations: 0.7 % of noise, for less of the time */
     bool all_experts;     /* every expert is calibrated with all tokens, whatever the router says */
 } nb_block_in;
 
@@ -106,8 +107,8 @@ nb_status nb_block_hold(nb_block *b, nb_err *err);
 
 /* Original weights of one linear as f32 into w[n][k]; NaN and Inf are refused here (NU-01). */
 nb_status nb_block_read(nb_block *b, nb_mod mod, float *w, nb_err *err);
-/* Relative output error of v against w on NB_BLOCK_JUDGE or a few more of the sampled inputs of the linear. */
-nb_status nb_block_error(nb_block *b, nb_mod mod, const float *w, const float *v, double *e, nb_err *err);
+/* Relative output error of v against w on NB_BLOCK_JUDGE or a few more of the sampled inputs of the linear; norm as in nb_output_error. */
+nb_status nb_block_error(nb_block *b, nb_mod mod, const float *w, const float *v, double *norm, double *e, nb_err *err);
 
 /* Outputs of the block as it is now (or those of the original block) become the next inputs; unbind. */
 nb_status nb_block_replay(nb_block *b, nb_err *err);

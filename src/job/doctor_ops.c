@@ -172,6 +172,25 @@ static size_t run_dense(const nb_kern *t, unsigned how, unsigned char *out, size
     return n;
 }
 
+static size_t run_tile(const nb_kern *t, unsigned how, unsigned char *out, size_t cap)
+{
+    enum { DEPTH = 40 };
+    float a[DEPTH * NB_TILE_M], b[DEPTH * NB_TILE_F32], y[NB_TILE_M * NB_TILE_F32];
+    double da[DEPTH * NB_TILE_M], db[DEPTH * NB_TILE_F64], dy[NB_TILE_M * NB_TILE_F64];
+
+    for (size_t i = 0; i < NB_LEN(a); i++)
+        da[i] = (double)(a[i] = noise(11, i));
+    for (size_t i = 0; i < NB_LEN(b); i++)
+        b[i] = noise(12, i);
+    for (size_t i = 0; i < NB_LEN(db); i++)
+        db[i] = (double)noise(13, i);
+    if (how == 0)
+        t->tile_f32(DEPTH, a, b, y);
+    else
+        t->tile_f64(DEPTH, da, db, dy);
+    return how == 0 ? give(out, cap, y, sizeof y) : give(out, cap, dy, sizeof dy);
+}
+
 static size_t run_attn(const nb_kern *t, unsigned how, unsigned char *out, size_t cap)
 {
     enum { PAGES = (TOKENS + NB_PAGE - 1) / NB_PAGE, HALF = D * NB_PAGE * 2 };
@@ -278,6 +297,8 @@ static const op ops[] = {
     { "f16 product", offsetof(nb_kern, gemm_dense), run_dense, 0 },
     { "bf16 product", offsetof(nb_kern, gemm_dense), run_dense, 1 },
     { "f32 product", offsetof(nb_kern, gemm_dense), run_dense, 2 },
+    { "f32 tile", offsetof(nb_kern, tile_f32), run_tile, 0 },
+    { "f64 tile", offsetof(nb_kern, tile_f64), run_tile, 1 },
     { "attention", offsetof(nb_kern, attn), run_attn, 0 },
     { "rmsnorm", offsetof(nb_kern, rmsnorm), run_row, RMSNORM },
     { "layernorm", offsetof(nb_kern, layernorm), run_row, LAYERNORM },

@@ -8,6 +8,8 @@
 #include "solve/solve_refine.h"
 #include "solve/solve_rtn.h"
 
+static const double eight_bits = 1.0 / 3; /* time of a multiply-add in 8-bit codes, of one in float32 */
+
 struct nb_gptq_block {
     nb_block own, *base; /* base: own, or that of another method */
     nb_gptq_read_fn *read;
@@ -38,13 +40,32 @@ static void add_experts(const nb_plan *p, double t, double before, double *macs,
     }
 }
 
+/* A chunk of inputs turned, and what they or the outputs lack; gone before the factor is made. */
+static uint64_t turned_bytes(const nb_plan *p, size_t k, size_t chunk, bool paired, bool adds)
+{
+    const size_t d = p->cfg->d_model, most = chunk < NB_MOMENTS_TOKENS ? chunk : NB_MOMENTS_TOKENS;
+
+    return nb_turned_bytes(k, most, true) + (paired ? nb_turned_bytes(adds ? d : k, most, false) : 0) +
+           (paired && adds ? 4 * (uint64_t)chunk * (d + k) : 0);
+}
+
 /* Moments, factor, moments with the original model: of inputs, or of inputs and what outputs lack. The moments to refine against take
  * the place of those in float64. */
-static uint64_t linear_bytes(const nb_plan *p, size_t op, size_t k, bool paired)
+static uint64_t linear_bytes(const nb_plan *p, size_t op, size_t k, size_t chunk, bool walks, bool paired)
 {
-    const uint64_t d = nb_gptq_walk_adds(p, op) && p->ops[op].roles[1] == NB_ROLE_NONE ? p->cfg->d_model : k;
+    const bool adds = nb_gptq_walk_adds(p, op) && p->ops[op].roles[1] == NB_ROLE_NONE;
+    const uint64_t square = (uint64_t)k * k, turned = walks ? turned_bytes(p, k, chunk, paired, adds) : 0, factor = square * sizeof(float);
 
-    return (uint64_t)k * k * (sizeof(double) + sizeof(float)) + (paired ? 4 * d * k : 0);
+    return square * sizeof(double) + (factor > turned ? factor : turned) + (paired ? 4 * (uint64_t)(adds ? p->cfg->d_model : k) * k : 0);
+}
+
+/* Moments of an input of a plan that is walked, and what its outputs lack. */
+static double walk_macs(const nb_plan *p, size_t op, double t, size_t k, size_t weights, bool paired, double codes)
+{
+    const bool adds = nb_gptq_walk_adds(p, op) && p->ops[op].roles[1] == NB_ROLE_NONE;
+    const double kk = (double)k, moments = kk * kk / 2 + (paired ? kk * (double)(adds ? p->cfg->d_model : k) : 0);
+
+    return t * (eight_bits * moments + (paired && adds ? codes * (double)weights : 0));
 }
 
 nb_block_cost nb_gptq_block_cost(const nb_plan *p, const nb_gptq_extra *x, size_t rows, size_t len, bool replay_original, bool own,
@@ -52,7 +73,8 @@ nb_block_cost nb_gptq_block_cost(const nb_plan *p, const nb_gptq_extra *x, size_
 {
     const bool walks = nb_gptq_walk_can(p), paired = walks && x->share > 0;
     const double t = (double)rows * (double)len, attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2;
-    double before = 0; /* multiply-adds per token of the ops so far */
+    const double codes = own ? eight_bits : 1; /* the model runs in codes */
+    double before = 0;                         /* multiply-adds per token of the ops so far */
     uint64_t most = 0, biggest = 0, solving;
     nb_block_need need;
     nb_block_cost c;
@@ -71,16 +93,19 @@ nb_block_cost nb_gptq_block_cost(const nb_plan *p, const nb_gptq_extra *x, size_
             nb_plan_linear_size(p, p->ops[op].roles[r], &n, &k);
             weights += n * k;
         }
-        c.macs += (walks ? 0 : t * before) + t * (double)k * (double)k * (paired ? 1.5 : 0.5); /* up to here once more; moments */
-        c.macs += 2 * (double)k * (double)k * (double)k;                                       /* two factorisations in float64 */
-        c.macs += (double)weights * ((double)k / 2 + 4 * 512);                                 /* corrections; both errors      */
-        c.macs += (double)weights * (double)k * ((x->sweeps > 0 ? 1.5 : 0) + (paired ? 2 : 0));
+        if (walks)
+            c.macs += walk_macs(p, op, t, k, weights, paired, codes);
+        else
+            c.macs += t * before + t * (double)k * (double)k / 2;         /* up to here once more; moments in float32 */
+        c.macs += 2 * (double)k * (double)k * (double)k;                  /* two factorisations in float64 */
+        c.macs += (double)weights * ((double)k / 2 + 8 * NB_BLOCK_JUDGE); /* corrections; both errors, the grids */
+        c.macs += (double)weights * (double)k * ((x->sweeps > 0 ? 1.5 : 0) + (paired ? 1.5 : 0));
         before += (double)weights;
-        if (linear_bytes(p, op, k, paired) > most)
-            most = linear_bytes(p, op, k, paired);
+        if (linear_bytes(p, op, k, need.chunk, walks, paired) > most)
+            most = linear_bytes(p, op, k, need.chunk, walks, paired);
         biggest = k > biggest ? k : biggest;
     }
-    c.macs += t * before * (paired ? 2 : 1);
+    c.macs += t * before * (paired ? 2 : 1) * (walks ? codes : 1);
     /* while a linear is solved the moments are half of what they were; weights come then, and what they are shifted to */
     solving = 4 * (uint64_t)need.linear * ((own ? 2 : 0) + (paired ? 1 : 0));
     c.bytes += most + (solving > 4 * biggest * biggest ? solving - 4 * biggest * biggest : 0);
@@ -90,8 +115,6 @@ nb_block_cost nb_gptq_block_cost(const nb_plan *p, const nb_gptq_extra *x, size_
     if (own && walks && !replay_original) /* inputs are summed up where they come out, not captured first */
         for (size_t op = 0; op < p->n_ops; op++)
             c.bytes -= p->ops[op].kind == NB_OP_LINEAR ? 4 * (uint64_t)need.chunk * p->slot_len[p->ops[op].in] : 0;
-    if (paired)
-        c.bytes += 4 * (uint64_t)need.chunk * p->cfg->d_model;
     return c;
 }
 
@@ -215,17 +238,15 @@ static void no_moments(nb_gram *g)
 
 /* The second moments of what a LINEAR op reads, and its moments with what the original model reads there. Where the outputs go to the
  * residual, what they lack is summed up itself: smaller than moments between inputs, which come before the weights are known. */
-static nb_status walk_to(nb_gptq_block *b, nb_input *in, nb_mod mod, nb_err *err)
+static nb_status walk_to(nb_gptq_block *b, nb_input *in, nb_err *err)
 {
     const nb_plan *p = b->base->plan;
     const bool paired = b->x.share > 0, adds = nb_gptq_walk_adds(p, in->op) && p->ops[in->op].roles[1] == NB_ROLE_NONE;
-    const nb_gptq_pair pair = { .d = adds ? NULL : &b->cross, .r = adds ? &b->resid : NULL, .w = b->base->w };
+    const nb_gptq_pair pair = { .d = adds ? NULL : &b->cross, .r = adds ? &b->resid : NULL };
     nb_status rc = NB_OK;
 
     if (paired)
         rc = adds ? nb_cross_init(&b->resid, b->base->d, in->k, err) : nb_cross_init(&b->cross, in->k, in->k, err);
-    if (rc == NB_OK && paired && adds)
-        rc = b->read(b->user, mod, b->base->w, err);
     return rc == NB_OK ? nb_gptq_walk_to(&b->walk, in, paired ? &pair : NULL, err) : rc;
 }
 
@@ -247,7 +268,7 @@ static nb_status moments(nb_gptq_block *b, nb_mod mod, nb_input **out, nb_err *e
     nb_gram_clear(&in->gram);
     rc = nb_gram_init(&in->gram, in->k, err);
     if (rc == NB_OK)
-        rc = b->walks ? walk_to(b, in, mod, err) : nb_block_capture_op(b->base, op, err);
+        rc = b->walks ? walk_to(b, in, err) : nb_block_capture_op(b->base, op, err);
     return rc;
 }
 
@@ -346,6 +367,7 @@ nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_mod mod, nb_qlin *q, nb_gptq_
 {
     const nb_grid plain = { .g = q->g, .bits = q->bits, .sym = b->o.sym, .stored = q->scale_dtype };
     nb_block *base = b->base;
+    double norm = -1;
     nb_status rc = nb_block_hold(b->base, err);
 
     if (rc == NB_OK)
@@ -354,13 +376,13 @@ nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_mod mod, nb_qlin *q, nb_gptq_
         return rc;
     nb_rtn_pseudo(base->pool, &plain, base->w, NULL, q->n, q->k, base->tmp);
     b->o.bits = q->bits;
-    rc = nb_block_error(base, mod, base->w, base->tmp, before, err);
+    rc = nb_block_error(base, mod, base->w, base->tmp, &norm, before, err);
     if (rc == NB_OK)
         rc = round_weights(b, base->w, q, res, err);
     if (rc != NB_OK)
         return rc;
     nb_qlin_dequant(q, base->tmp);
-    rc = nb_block_error(base, mod, base->w, base->tmp, after, err);
+    rc = nb_block_error(base, mod, base->w, base->tmp, &norm, after, err);
     return rc == NB_OK ? nb_model_set_codes(base->model, base->layer, mod, q, base->tmp, err) : rc;
 }
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "solve/linalg.h"
 
 /* ---- which plans ---- */
 
@@ -87,87 +86,82 @@ struct step {
     float *next;  /* [tokens][inputs of op `to`], NULL at the end of the block */
     nb_input *in; /* what is summed up there, or NULL */
     const nb_gptq_pair *pair;
-    float *lack; /* [chunk][d] what the outputs of this linear still lack */
+    float *lack, *diff;      /* [chunk][d] what the outputs of this linear still lack; [chunk][k] x' - x */
+    float *bias;             /* [d] what this linear adds to the residual for no input at all */
+    nb_turned turned, other; /* inputs now; what they, or the outputs, lack */
 };
 
-struct lack_ctx {
-    const float *x, *y, *w, *h; /* inputs of the original and now; its weights, its residual */
-    size_t k, d, m;
-    float *out, *diff; /* diff [threads][LACK_ROWS][k] */
-};
-
-enum { LACK_ROWS = 64 };
-
-/* out = h' + w (x' - x), a few tokens at a time. */
-static void lack_rows(void *user, size_t begin, size_t end, int thread)
-{
-    const struct lack_ctx *c = user;
-    float *diff = c->diff + (size_t)thread * LACK_ROWS * c->k;
-
-    for (size_t t = begin; t < end; t++) {
-        const size_t r0 = t * LACK_ROWS, rows = c->m - r0 < LACK_ROWS ? c->m - r0 : LACK_ROWS;
-        const float *x = c->x + r0 * c->k, *y = c->y + r0 * c->k, *h = c->h + r0 * c->d;
-        float *out = c->out + r0 * c->d;
-
-        for (size_t i = 0; i < rows * c->k; i++)
-            diff[i] = x[i] - y[i];
-        nb_gemm_nt(rows, c->d, c->k, diff, c->k, c->w, c->k, out, c->d);
-        for (size_t i = 0; i < rows * c->d; i++)
-            out[i] += h[i];
-    }
-}
-
-/* r of a pair for one chunk. */
-static nb_status add_lack(const struct step *s, const float *x, size_t at, size_t m, nb_err *err)
+/* h' - h + w (x' - x) of one chunk: the linear as it still is, and the addition behind it, on the differences. Where that addition
+ * scales, so that the linear's outputs count once. */
+static nb_status find_lack(const struct step *s, const nb_batch *batch, const float *x, size_t at, nb_err *err)
 {
     nb_block *b = s->w->b;
-    struct lack_ctx c = { .x = s->w->orig.act.p + at * s->in->k,
-                          .y = x,
-                          .w = s->pair->w,
-                          .h = s->w->orig.h + at * b->d,
-                          .k = s->in->k,
-                          .d = b->d,
-                          .m = m,
-                          .out = s->lack };
+    const float once = 1.0f / b->plan->ops[s->to + 1].gain;
+    nb_status rc;
+    const size_t d = b->d, k = s->in->k, m = batch->m;
+    const float *h = b->h + at * d, *h0 = s->w->orig.h + at * d, *x0 = s->w->orig.act.p + at * k;
 
-    c.diff = nb_alloc_array((size_t)nb_pool_threads(b->pool) * LACK_ROWS, c.k * sizeof *c.diff);
-    if (!c.diff)
-        return nb_enomem(err, "the inputs of a linear");
-    nb_parallel_for(b->pool, (m + LACK_ROWS - 1) / LACK_ROWS, 1, lack_rows, &c);
-    nb_free(c.diff);
-    return nb_cross_add(s->pair->r, b->pool, s->lack, b->h + at * b->d, x, m, err);
+    for (size_t i = 0; i < m * d; i++)
+        s->lack[i] = h0[i] - h[i];
+    for (size_t i = 0; i < m * k; i++)
+        s->diff[i] = x0[i] - x[i];
+    rc = nb_exec_part(b->exec, batch, b->layer, s->to, s->to + 2, s->lack, s->diff, NULL, err);
+    for (size_t t = 0; rc == NB_OK && t < m; t++)
+        for (size_t i = 0; i < d; i++)
+            s->lack[t * d + i] = (s->lack[t * d + i] - s->bias[i]) * once;
+    return rc;
 }
 
-static nb_status add_moments(const struct step *s, const float *x, size_t at, size_t m, nb_err *err)
+static nb_status find_bias(const struct step *s, nb_err *err)
+{
+    nb_block *b = s->w->b;
+    nb_batch one = nb_rows_batch(&b->rows, b->calib->ids, 1);
+
+    one.m = 1;
+    memset(s->diff, 0, s->in->k * sizeof *s->diff);
+    return nb_exec_part(b->exec, &one, b->layer, s->to, s->to + 2, s->bias, s->diff, NULL, err);
+}
+
+static void add_moments(struct step *s, const float *x, size_t at, size_t m)
 {
     nb_block *b = s->w->b;
     nb_input *in = s->in;
+    const nb_kern *kern = nb_model_kern(b->model);
     const size_t stride = b->cap.stride, k = in->k;
-    nb_status rc;
 
     for (size_t r = (stride - at % stride) % stride; r < m; r += stride)
         memcpy(in->sample + (at + r) / stride * k, x + r * k, k * sizeof *x);
     in->tokens += m;
     in->n_sample = (in->tokens + stride - 1) / stride;
-    rc = nb_gram_add(&in->gram, b->pool, x, k, m, err);
-    if (rc == NB_OK && s->pair && s->pair->d)
-        rc = nb_cross_add(s->pair->d, b->pool, s->w->orig.act.p + at * k, x, x, m, err);
-    if (rc == NB_OK && s->pair && s->pair->r)
-        rc = add_lack(s, x, at, m, err);
-    return rc;
+    for (size_t t = 0; t < m; t += NB_MOMENTS_TOKENS) {
+        const size_t n = m - t < NB_MOMENTS_TOKENS ? m - t : NB_MOMENTS_TOKENS;
+
+        nb_turned_set(&s->turned, b->pool, x + t * k, NULL, n);
+        nb_moments_gram(&in->gram, kern, b->pool, &s->turned);
+        if (s->pair && s->pair->d) {
+            nb_turned_set(&s->other, b->pool, s->w->orig.act.p + (at + t) * k, x + t * k, n);
+            nb_moments_cross(s->pair->d, kern, b->pool, &s->other, &s->turned);
+        }
+        if (s->pair && s->pair->r) {
+            nb_turned_set(&s->other, b->pool, s->lack + t * b->d, NULL, n);
+            nb_moments_cross(s->pair->r, kern, b->pool, &s->other, &s->turned);
+        }
+    }
 }
 
 static nb_status step_chunk(void *user, const nb_batch *batch, size_t at, nb_err *err)
 {
-    const struct step *s = user;
+    struct step *s = user;
     nb_block *b = s->w->b;
     const nb_plan *p = b->plan;
     const float *act = s->m->at > 0 ? s->m->act.p + at * p->slot_len[p->ops[s->m->at].in] : NULL;
     float *x = s->next ? s->next + at * p->slot_len[p->ops[s->to].in] : NULL;
     nb_status rc = nb_exec_part(b->exec, batch, b->layer, s->m->at, s->to, s->m->h + at * b->d, act, x, err);
 
+    if (rc == NB_OK && s->in && s->pair && s->pair->r)
+        rc = find_lack(s, batch, x, at, err);
     if (rc == NB_OK && s->in)
-        rc = add_moments(s, x, at, batch->m, err);
+        add_moments(s, x, at, batch->m);
     nb_spill_settle(&s->w->orig_mem);
     nb_spill_settle(&s->w->orig.act);
     nb_spill_settle(&s->w->now.act);
@@ -255,16 +249,37 @@ nb_status nb_gptq_walk_start(nb_gptq_walk *w, nb_err *err)
     return step_original(w, next_linear(w->b->plan, 0), err);
 }
 
+/* Room for the moments of one input. */
+static nb_status need_moments(struct step *s, nb_err *err)
+{
+    nb_block *b = s->w->b;
+    const size_t chunk = b->cap.chunk_tokens, most = chunk < NB_MOMENTS_TOKENS ? chunk : NB_MOMENTS_TOKENS;
+    nb_status rc = nb_turned_open(&s->turned, b->pool, s->in->k, most, true, err);
+
+    if (rc == NB_OK && s->pair)
+        rc = nb_turned_open(&s->other, b->pool, s->pair->r ? b->d : s->in->k, most, false, err);
+    if (rc != NB_OK || !s->pair || !s->pair->r)
+        return rc;
+    s->lack = nb_alloc_array(chunk, b->d * sizeof *s->lack);
+    s->diff = nb_alloc_array(chunk, s->in->k * sizeof *s->diff);
+    s->bias = nb_calloc(b->d, sizeof *s->bias);
+    return s->lack && s->diff && s->bias ? find_bias(s, err) : nb_enomem(err, "the inputs of a linear");
+}
+
 nb_status nb_gptq_walk_to(nb_gptq_walk *w, nb_input *in, const nb_gptq_pair *pair, nb_err *err)
 {
     struct step s = { .w = w, .m = &w->now, .to = in->op, .in = in, .pair = w->paired ? pair : NULL };
     nb_status rc = step_original(w, in->op, err);
 
     in->tokens = 0;
-    if (rc == NB_OK && s.pair && s.pair->r && !(s.lack = nb_alloc_array(w->b->cap.chunk_tokens, w->b->d * sizeof *s.lack)))
-        rc = nb_enomem(err, "the inputs of a linear");
+    if (rc == NB_OK)
+        rc = need_moments(&s, err);
     if (rc == NB_OK)
         rc = step(&s, err);
+    nb_turned_close(&s.turned);
+    nb_turned_close(&s.other);
+    nb_free(s.bias);
+    nb_free(s.diff);
     nb_free(s.lack);
     return rc == NB_OK ? step_original(w, next_linear(w->b->plan, in->op + 1), err) : rc;
 }

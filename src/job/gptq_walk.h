@@ -9,6 +9,7 @@
 #define NB_JOB_GPTQ_WALK_H
 
 #include "job/block.h"
+#include "job/moments.h"
 #include "job/spill.h"
 #include "solve/solve_shift.h"
 
@@ -41,7 +42,6 @@ bool nb_gptq_walk_adds(const nb_plan *p, size_t op);
 typedef struct nb_gptq_pair {
     nb_cross *d; /* (x' - x) xᵀ */
     nb_cross *r; /* (h' - h + w (x' - x)) xᵀ, for a linear whose outputs are added to the residual */
-    const float *w;
 } nb_gptq_pair;
 /* Go to LINEAR op in->op: its samples and second moments (in->gram is initialised) and, of a pair, its moments with the original. */
 nb_status nb_gptq_walk_to(nb_gptq_walk *w, nb_input *in, const nb_gptq_pair *pair, nb_err *err);

@@ -31,7 +31,7 @@ static nb_status judge(const nb_qjob *j, float *w, const nb_qlin *q, nb_quantize
         memmove(w + i * k, w + i * EVERY * k, k * sizeof *w);
     }
     if (rc == NB_OK)
-        rc = nb_output_error(j->o->pool, w, v, n, k, NULL, 0, 0, &row->after, err);
+        rc = nb_output_error(j->o->pool, w, v, n, k, NULL, 0, 0, NULL, &row->after, err);
     row->before = row->after;
     nb_free(v);
     return rc;

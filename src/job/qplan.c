@@ -52,7 +52,7 @@ static double probe_rate(const nb_kern *kern, nb_pool *pool)
 
 /* ---- memory ---- */
 
-enum { SLACK = 40 << 20 }; /* pages of code, stacks, what BLAS keeps, small blocks, pieces of the heap between others */
+enum { SLACK = 40 << 20 }; /* pages of code, stacks, small blocks, pieces of the heap between others */
 
 /* Weights of the largest linear and of the largest layer, and bytes of the latter as stored. */
 static void sizes(const nb_qjob *j, uint64_t *most, uint64_t *layer, uint64_t *stored)

@@ -1,7 +1,7 @@
 nb_floor(kern
   FILES pick.c q4_layout.c dense_layout.c attn_size.c
     scalar/dense.c scalar/attn.c scalar/misc.c scalar/recur.c
-    scalar/table.c scalar/pack_q4.c scalar/act.c scalar/gemm_q4.c scalar/probe.c
+    scalar/table.c scalar/pack_q4.c scalar/act.c scalar/gemm_q4.c scalar/panel.c scalar/probe.c
   DEPS tensor base
   LIBS m)
 target_compile_options(nb_kern PRIVATE ${NB_FP})
@@ -10,16 +10,16 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   set(avx2 -mavx2 -mfma -mf16c)
   nb_isa(avx2 NB_HAVE_AVX2
     FLAGS ${avx2}
-    FILES table.c pack_q4.c pack_dense.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c attn.c misc.c recur.c)
+    FILES table.c pack_q4.c pack_dense.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c panel.c attn.c misc.c recur.c)
   nb_isa(avx2vnni NB_HAVE_AVX2VNNI
     FLAGS ${avx2} -mavxvnni
     FILES table.c gemm_q4.c gemm_q8.c)
   nb_isa(avx512vnni NB_HAVE_AVX512VNNI
     FLAGS ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
-    FILES table.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c attn.c misc.c recur.c)
+    FILES table.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c panel.c attn.c misc.c recur.c)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
   nb_isa(neon NB_HAVE_NEON
-    FILES table.c pack_q4.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c attn.c misc.c recur.c)
+    FILES table.c pack_q4.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c panel.c attn.c misc.c recur.c)
   nb_isa(neondot NB_HAVE_NEONDOT
     FLAGS -march=armv8.2-a+dotprod
     FILES table.c gemm_q4.c gemm_q8.c)

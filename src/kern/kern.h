@@ -107,6 +107,11 @@ typedef struct nb_dense {
 } nb_dense;
 bool nb_dense_layout(nb_dense *p, size_t n_rows, size_t k, nb_dtype t);
 
+/* ---- packed panels of the solvers ------------------------------------------------------------------------------
+ * A tile t[NB_TILE_M][n] of a product, n NB_TILE_F32 or NB_TILE_F64: the sum over l, ascending, of a[l][NB_TILE_M] times b[l][n], each
+ * element one fma chain from 0. */
+enum { NB_TILE_M = 8, NB_TILE_F32 = 32, NB_TILE_F64 = 16 };
+
 /* ---- attention ------------------------------------------------------------------------------------------------
  * One task: one kv head of one sequence, m query tokens at consecutive positions, the r query heads that share it.
  * KV pages of 32 tokens, F16 or F32: K is stored transposed, [page][kv head][d][32], V plain, [page][kv head][32][d],
@@ -188,6 +193,10 @@ typedef struct nb_kern {
     void (*gemm_dense)(const nb_dense *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
     /* out[k] = row n of a packed dense matrix as f32 (embedding from a tied head). */
     void (*row_dense)(const nb_dense *w, size_t n, float *out);
+
+    /* Tiles of packed panels; t is not read. */
+    void (*tile_f32)(size_t k, const float *a, const float *b, float *t);
+    void (*tile_f64)(size_t k, const double *a, const double *b, double *t);
 
     /* Append one token's k[d], v[d] of one kv head at page base pointers, slot 0..31; k NULL: the plain row only. */
     void (*kv_put)(unsigned char *k, unsigned char *v, nb_dtype t, size_t slot, size_t d, const float *ks, const float *vs);

@@ -1,142 +1,10 @@
-/* linalg.c - products through CBLAS, or plain loops where it is not built in. */
+/* linalg.c - second moments and output errors by the products of gemm.c. */
 #include "solve/linalg.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/mem.h"
-
-#ifdef NB_HAVE_CBLAS
-#include <cblas.h>
-#include <pthread.h>
-
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-/* Ends the threads that OpenBLAS starts when it is loaded; not every build of it has the function. */
-extern int blas_thread_shutdown_(void) __attribute__((weak));
-
-static void one_thread(void)
-{
-    openblas_set_num_threads(1); /* the pool is the only place where work is split */
-    if (blas_thread_shutdown_)
-        blas_thread_shutdown_();
-}
-
-static void gemm(enum CBLAS_TRANSPOSE ta, enum CBLAS_TRANSPOSE tb, size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b,
-                 size_t ldb, float *c, size_t ldc)
-{
-    pthread_once(&once, one_thread);
-    cblas_sgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, 1.0f, a, (blasint)lda, b, (blasint)ldb, 0.0f, c, (blasint)ldc);
-}
-
-void nb_linalg_quiet(void)
-{
-    pthread_once(&once, one_thread);
-}
-
-void nb_gemm_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
-{
-    gemm(CblasNoTrans, CblasNoTrans, m, n, k, a, lda, b, ldb, c, ldc);
-}
-
-void nb_gemm_nt(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
-{
-    gemm(CblasNoTrans, CblasTrans, m, n, k, a, lda, b, ldb, c, ldc);
-}
-
-void nb_gemm_tn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
-{
-    gemm(CblasTrans, CblasNoTrans, m, n, k, a, lda, b, ldb, c, ldc);
-}
-
-void nb_gemm_sub_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
-{
-    pthread_once(&once, one_thread);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, -1.0f, a, (blasint)lda, b, (blasint)ldb,
-                1.0f, c, (blasint)ldc);
-}
-
-static void dgemm_sub(enum CBLAS_TRANSPOSE tb, size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb,
-                      double *c, size_t ldc)
-{
-    pthread_once(&once, one_thread);
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, tb, (blasint)m, (blasint)n, (blasint)k, -1.0, a, (blasint)lda, b, (blasint)ldb, 1.0, c,
-                (blasint)ldc);
-}
-
-void nb_dgemm_sub_nn(size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb, double *c, size_t ldc)
-{
-    dgemm_sub(CblasNoTrans, m, n, k, a, lda, b, ldb, c, ldc);
-}
-
-void nb_dgemm_sub_nt(size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb, double *c, size_t ldc)
-{
-    dgemm_sub(CblasTrans, m, n, k, a, lda, b, ldb, c, ldc);
-}
-
-#else
-
-void nb_linalg_quiet(void)
-{
-}
-
-/* One row of c: the inner loop runs over outputs, so that it vectorises without reordering a sum. */
-static void row_nn(size_t n, size_t k, const float *a, size_t stride_a, const float *b, size_t ldb, float *c)
-{
-    memset(c, 0, n * sizeof *c);
-    for (size_t l = 0; l < k; l++) {
-        const float x = a[l * stride_a];
-        const float *row = b + l * ldb;
-        for (size_t j = 0; j < n; j++)
-            c[j] += x * row[j];
-    }
-}
-
-void nb_gemm_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
-{
-    for (size_t i = 0; i < m; i++)
-        row_nn(n, k, a + i * lda, 1, b, ldb, c + i * ldc);
-}
-
-void nb_gemm_nt(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
-{
-    for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < n; j++)
-            c[i * ldc + j] = (float)nb_dot64(a + i * lda, b + j * ldb, k);
-}
-
-void nb_gemm_tn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
-{
-    for (size_t i = 0; i < m; i++)
-        row_nn(n, k, a + i, lda, b, ldb, c + i * ldc);
-}
-
-void nb_gemm_sub_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
-{
-    for (size_t i = 0; i < m; i++)
-        for (size_t l = 0; l < k; l++)
-            for (size_t j = 0; j < n; j++)
-                c[i * ldc + j] -= a[i * lda + l] * b[l * ldb + j];
-}
-
-void nb_dgemm_sub_nn(size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb, double *c, size_t ldc)
-{
-    for (size_t i = 0; i < m; i++)
-        for (size_t l = 0; l < k; l++)
-            for (size_t j = 0; j < n; j++)
-                c[i * ldc + j] -= a[i * lda + l] * b[l * ldb + j];
-}
-
-void nb_dgemm_sub_nt(size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb, double *c, size_t ldc)
-{
-    for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < n; j++) {
-            double s = 0;
-            for (size_t l = 0; l < k; l++)
-                s += a[i * lda + l] * b[j * ldb + l];
-            c[i * ldc + j] -= s;
-        }
-}
-#endif
 
 double nb_dot64(const float *a, const float *b, size_t n)
 {
@@ -312,12 +180,15 @@ void nb_gram_shelve(nb_gram *g)
 
 void nb_gram_finish(nb_gram *g)
 {
+    enum { TILE = 32 }; /* rows and their mirror image both stay in cache */
     const size_t k = g->k;
     const double n = g->tokens ? (double)g->tokens : 1.0;
 
-    for (size_t i = 0; i < k; i++)
-        for (size_t j = i; j < k; j++)
-            g->sum[i * k + j] = g->sum[j * k + i] = g->sum[i * k + j] / n;
+    for (size_t i0 = 0; i0 < k; i0 += TILE)
+        for (size_t j0 = i0; j0 < k; j0 += TILE)
+            for (size_t i = i0; i < k && i < i0 + TILE; i++)
+                for (size_t j = i > j0 ? i : j0; j < k && j < j0 + TILE; j++)
+                    g->sum[i * k + j] = g->sum[j * k + i] = g->sum[i * k + j] / n;
 }
 
 /* ---- output error ---- */
@@ -325,6 +196,7 @@ void nb_gram_finish(nb_gram *g)
 struct error_ctx {
     const float *w, *v, *x;
     size_t n, k, ldx, t;
+    bool norm;      /* the sum of (w x)² is wanted */
     float *scratch; /* [threads][STRIPE][k + t] */
     double *part;   /* [tasks][2] */
 };
@@ -344,8 +216,9 @@ static void error_rows(void *user, size_t begin, size_t end, int thread)
         if (c->x) {
             nb_gemm_nt(rows, c->t, k, d, k, c->x, c->ldx, y, c->t);
             c->part[2 * task] = nb_dot64(y, y, rows * c->t);
-            nb_gemm_nt(rows, c->t, k, w, k, c->x, c->ldx, y, c->t);
-            c->part[2 * task + 1] = nb_dot64(y, y, rows * c->t);
+            if (c->norm)
+                nb_gemm_nt(rows, c->t, k, w, k, c->x, c->ldx, y, c->t);
+            c->part[2 * task + 1] = c->norm ? nb_dot64(y, y, rows * c->t) : 0;
         } else {
             c->part[2 * task] = nb_dot64(d, d, rows * k);
             c->part[2 * task + 1] = nb_dot64(w, w, rows * k);
@@ -354,10 +227,10 @@ static void error_rows(void *user, size_t begin, size_t end, int thread)
 }
 
 nb_status nb_output_error(nb_pool *pool, const float *w, const float *v, size_t n, size_t k, const float *x, size_t ldx, size_t t,
-                          double *e, nb_err *err)
+                          double *norm, double *e, nb_err *err)
 {
     const size_t tasks = (n + STRIPE - 1) / STRIPE;
-    struct error_ctx c = { .w = w, .v = v, .x = x, .n = n, .k = k, .ldx = ldx, .t = x ? t : 0 };
+    struct error_ctx c = { .w = w, .v = v, .x = x, .n = n, .k = k, .ldx = ldx, .t = x ? t : 0, .norm = !norm || *norm < 0 };
     double num = 0, den = 0;
     nb_status rc = NB_OK;
 
@@ -372,6 +245,8 @@ nb_status nb_output_error(nb_pool *pool, const float *w, const float *v, size_t 
         num += c.part[2 * i];
         den += c.part[2 * i + 1];
     }
+    if (norm)
+        den = *norm = c.norm ? den : *norm;
     *e = num == 0.0 ? 0.0 : num / den;
 done:
     nb_free(c.part);

@@ -1,7 +1,7 @@
-/* linalg.h - the few matrix products of the solvers, row-major. linalg.c is the only includer of CBLAS.
+/* linalg.h - the few matrix products of the solvers, row-major.
  *
- * Every call runs in the calling thread: OpenBLAS is kept at one thread, the solvers split outputs with nb_parallel_for.
- * Without OpenBLAS plain loops do the same work. Pointers of one call must not overlap. Any thread may call. */
+ * Every call runs in the calling thread; the solvers split outputs with nb_parallel_for. An element's bits depend on its row and column
+ * alone, not on the instruction set or how the rest is split. Pointers of one call must not overlap. Any thread may call. */
 #ifndef NB_SOLVE_LINALG_H
 #define NB_SOLVE_LINALG_H
 
@@ -12,10 +12,6 @@
 #include "base/err.h"
 #include "base/pool.h"
 
-/* OpenBLAS starts a thread per core when it is loaded, and each spins for some 50 ms before it sleeps. A program may call this first
- * to be rid of them; the products call it as well. */
-void nb_linalg_quiet(void);
-
 /* c[m][n] = a[m][k] b[k][n]; ld* are row lengths in floats. */
 void nb_gemm_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
 /* c[m][n] = a[m][k] b[n][k]ᵀ */
@@ -23,8 +19,8 @@ void nb_gemm_nt(size_t m, size_t n, size_t k, const float *a, size_t lda, const 
 /* c[m][n] = a[k][m]ᵀ b[k][n] */
 void nb_gemm_tn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
 
-/* c[m][n] -= a[m][k] b[k][n], in float32 and in float64; the last one with b[n][k]ᵀ. */
-void nb_gemm_sub_nn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
+/* c[m][n] -= a[k][m]ᵀ b[k][n]; then a[m][k] b[k][n] in float64; the last one with b[n][k]ᵀ. */
+void nb_gemm_sub_tn(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
 void nb_dgemm_sub_nn(size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb, double *c, size_t ldc);
 void nb_dgemm_sub_nt(size_t m, size_t n, size_t k, const double *a, size_t lda, const double *b, size_t ldb, double *c, size_t ldc);
 
@@ -32,9 +28,10 @@ void nb_dgemm_sub_nt(size_t m, size_t n, size_t k, const double *a, size_t lda, 
 double nb_dot64(const float *a, const float *b, size_t n);
 
 /* Relative output error of weights v[n][k] against w[n][k] on tokens x[t][ldx]: sum of ((v - w) x)² over sum of (w x)²; on
- * the weights themselves when x is NULL. 0 when both sums are 0. */
+ * the weights themselves when x is NULL. 0 when both sums are 0. norm: the latter sum, found here when it is below 0 and to be given again
+ * with the same w and x; NULL: not kept. */
 nb_status nb_output_error(nb_pool *pool, const float *w, const float *v, size_t n, size_t k, const float *x, size_t ldx, size_t t,
-                          double *e, nb_err *err);
+                          double *norm, double *e, nb_err *err);
 
 /* Second moments of inputs: sum over tokens of x xᵀ. Products of NB_GRAM_CHUNK tokens in float32, chunks added in
  * float64 in the order given, so that the result does not depend on the thread count. The struct is the caller's. */

@@ -11,7 +11,7 @@
 #include "solve/round.h"
 #include "solve/solve_rtn.h"
 
-enum { BLOCK = 128, ROWS = 64, SHRINKS = 80, FLOORS = 7 };
+enum { BLOCK = 128, ROWS = 64, SHRINKS = 80, STRIDE = 4, FLOORS = 7 };
 static const double damp_step = 0.01;
 
 /* ---- order ---- */
@@ -287,10 +287,10 @@ struct solve_ctx {
     const nb_gptq_opts *o;
     const float *w;
     nb_qlin *q;
-    bool plain;     /* no error feedback */
-    float *scratch; /* [threads][floats]  */
-    size_t floats;
-    double *loss; /* [tasks][k]        */
+    bool plain;          /* no error feedback */
+    float *scratch;      /* [threads][ROWS][k] */
+    struct lanes *lanes; /* [threads] */
+    double *loss;        /* [tasks][k]        */
 };
 
 static float round_to(float w, grid g, float maxq, float *code)
@@ -324,30 +324,45 @@ static double beyond(float high, float low, float power)
     return e;
 }
 
-/* Shrink the grid step by step while that lowers Σ |error|^mse; the first minimum wins. */
-static grid shrink(const struct solve_ctx *c, const float *w, size_t n, float lo, float hi, grid g)
+/* What a search over narrower grids has found. */
+typedef struct found {
+    double least;
+    int at; /* the share of the range is 1 - at / 100 */
+    grid best;
+} found;
+
+/* Try one narrower grid; false: neither it nor a narrower one can be better. */
+static bool try_grid(const struct solve_ctx *c, const float *w, size_t n, float lo, float hi, grid g, int at, found *f)
 {
     const float maxq = (float)((1u << c->o->bits) - 1u), power = (float)c->o->mse;
     const int around = c->o->bits == 2 && !c->o->sym; /* four values: the neighbours of the zero point, too */
     const nb_grid bits = { .g = n, .bits = c->o->bits };
-    double least = HUGE_VAL;
-    grid best = g;
+    const float p = (float)(1.0 - at / 100.0), s = (p * hi - p * lo) / maxq, z = c->o->sym ? g.z : nb_rne(-(p * lo) / s);
 
-    for (int i = 0; i < SHRINKS; i++) {
-        const float p = (float)(1.0 - i / 100.0), s = (p * hi - p * lo) / maxq, z = c->o->sym ? g.z : nb_rne(-(p * lo) / s);
-
-        if (beyond(hi - p * hi - 2 * s, c->o->sym ? 0.0f : p * lo - lo - 2 * s, power) > least)
-            break;
-        for (int dz = -around; dz <= around; dz++) {
-            const grid t = { nb_stored_f32(s, c->q->scale_dtype), nb_clampf(z + (float)dz, 0.0f, maxq) };
-            const double e = power == 2.0f ? nb_grid_error(&bits, w, n, t.s, t.z) : power_error(w, n, t, maxq, power, least);
-            if (e < least) {
-                least = e;
-                best = t;
-            }
-        }
+    if (beyond(hi - p * hi - 2 * s, c->o->sym ? 0.0f : p * lo - lo - 2 * s, power) > f->least)
+        return false;
+    for (int dz = -around; dz <= around; dz++) {
+        const grid t = { nb_stored_f32(s, c->q->scale_dtype), nb_clampf(z + (float)dz, 0.0f, maxq) };
+        const double e = power == 2.0f ? nb_grid_error(&bits, w, n, t.s, t.z) : power_error(w, n, t, maxq, power, f->least);
+        if (e < f->least)
+            *f = (found){ e, at, t };
     }
-    return best;
+    return true;
+}
+
+/* Shrink the grid step by step while that lowers Σ |error|^mse; the first minimum wins. Unless compat is on, every STRIDE-th step, then
+ * those around the best. */
+static grid shrink(const struct solve_ctx *c, const float *w, size_t n, float lo, float hi, grid g)
+{
+    const int stride = c->o->compat ? 1 : STRIDE;
+    found f = { HUGE_VAL, 0, g };
+
+    for (int i = 0; i < SHRINKS && try_grid(c, w, n, lo, hi, g, i, &f); i += stride)
+        ;
+    for (int i = f.at - stride + 1, last = f.at + stride; i < last; i++)
+        if (i > 0 && i < SHRINKS && i % stride != 0)
+            (void)try_grid(c, w, n, lo, hi, g, i, &f);
+    return f.best;
 }
 
 /* The grid of n weights. It always holds zero. */
@@ -439,40 +454,83 @@ static size_t block_end(const struct solve_ctx *c, size_t i1)
     return k - i1 < n ? k : i1 + n;
 }
 
-/* w -= e u */
-NB_WIDE static void pass_on(float *restrict w, const float *restrict u, float e, size_t n)
+/* ROWS outputs beside one another: their weights in a block of steps, the errors to pass on, the grids they are on now. */
+typedef struct lanes {
+    float w[BLOCK][ROWS], e[BLOCK][ROWS];
+    float s[ROWS], z[ROWS], code[ROWS], line[BLOCK];
+} lanes;
+
+/* Round the weights v of one step; d: what each is off. */
+NB_WIDE static void round_lanes(const float *restrict v, const float *restrict s, const float *restrict z, float maxq, float *restrict code,
+                                float *restrict d)
 {
-    for (size_t j = 0; j < n; j++)
-        w[j] -= e * u[j];
+    for (size_t r = 0; r < ROWS; r++) {
+        const grid own = { s[r], z[r] };
+        d[r] = v[r] - round_to(v[r], own, maxq, &code[r]);
+    }
 }
 
-/* One output, steps [i1, i2): w1 are its weights there, w those of the whole row as they were when the block began. */
-static void solve_row(const struct solve_ctx *c, size_t r, size_t i1, size_t i2, const float *w, float *restrict w1, float *restrict e,
-                      double *loss)
+/* w[j] -= e u[j] for n steps */
+NB_WIDE static void pass_on(float (*restrict w)[ROWS], const float *restrict u, float *restrict e, float own, size_t n)
+{
+    for (size_t r = 0; r < ROWS; r++)
+        e[r] /= own;
+    for (size_t j = 0; j < n; j++)
+        for (size_t r = 0; r < ROWS; r++)
+            w[j][r] -= e[r] * u[j];
+}
+
+/* Grids of `rows` outputs for the group that begins at step i, from their weights as they are now (compat: as they were when the block
+ * began, in w[rows][k]). */
+static void fit_lanes(const struct solve_ctx *c, size_t r0, size_t rows, size_t i, size_t i1, size_t i2, const float *w, lanes *l)
+{
+    const size_t k = c->q->k, n = k - i < c->q->g ? k - i : c->q->g;
+    const bool now = !c->o->compat && i + n <= i2;
+
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t j = 0; now && j < n; j++)
+            l->line[j] = l->w[i - i1 + j][r];
+        put_grid(c, r0 + r, group_at(c, i), fit(c, now ? l->line : w + r * k + i, n));
+    }
+}
+
+/* `rows` outputs from r0 on, steps [i1, i2); w[rows][k]: the weights of whole rows as they were when the block began. */
+static void solve_block(const struct solve_ctx *c, size_t r0, size_t rows, size_t i1, size_t i2, const float *w, lanes *l, double *loss)
 {
     const size_t k = c->q->k, g = c->q->g;
     const float maxq = (float)((1u << c->o->bits) - 1u);
     const bool early = is_early(c);
-    uint8_t *codes = c->q->codes + r * k;
+    size_t group = SIZE_MAX;
 
+    for (size_t i = i1; i < i2; i++)
+        for (size_t r = 0; r < ROWS; r++)
+            l->w[i - i1][r] = r < rows ? w[r * k + i] : 0.0f;
+    for (size_t r = rows; r < ROWS; r++) {
+        l->s[r] = 1.0f;
+        l->z[r] = 0.0f;
+    }
     for (size_t i = i1; i < i2; i++) {
         const float *u = c->f->u + i * k;
-        float code, d, v = w1[i - i1];
-        grid own;
+        float *e = l->e[i - i1];
 
-        if (!early && i % g == 0) {
-            const size_t n = k - i < g ? k - i : g;
-            put_grid(c, r, group_at(c, i), fit(c, !c->o->compat && i + n <= i2 ? w1 + (i - i1) : w + i, n));
+        if (!early && i % g == 0)
+            fit_lanes(c, r0, rows, i, i1, i2, w, l);
+        if (group_at(c, i) != group || (!early && i % g == 0)) {
+            group = group_at(c, i);
+            for (size_t r = 0; r < rows; r++) {
+                const grid own = get_grid(c, r0 + r, group);
+                l->s[r] = own.s;
+                l->z[r] = own.z;
+            }
         }
-        own = get_grid(c, r, group_at(c, i));
-        d = v - round_to(v, own, maxq, &code);
-        codes[c->f->order[i]] = code == code ? (uint8_t)code : 0;
+        round_lanes(l->w[i - i1], l->s, l->z, maxq, l->code, e);
+        for (size_t r = 0; r < rows; r++)
+            c->q->codes[(r0 + r) * k + c->f->order[i]] = l->code[r] == l->code[r] ? (uint8_t)l->code[r] : 0;
         if (c->plain)
             continue;
-        d /= u[i];
-        e[i - i1] = d;
-        loss[i] += (double)d * (double)d / 2.0;
-        pass_on(w1 + (i - i1), u + i, d, i2 - i);
+        pass_on(l->w + (i - i1 + 1), u + i + 1, e, u[i], i2 - i - 1);
+        for (size_t r = 0; r < rows; r++)
+            loss[i] += (double)e[r] * (double)e[r] / 2.0;
     }
 }
 
@@ -481,7 +539,8 @@ static void solve_stripes(void *user, size_t begin, size_t end, int thread)
 {
     const struct solve_ctx *c = user;
     const size_t k = c->q->k;
-    float *w = c->scratch + (size_t)thread * c->floats, *w1 = w + ROWS * k, *e = w1 + BLOCK;
+    float *w = c->scratch + (size_t)thread * ROWS * k;
+    lanes *l = c->lanes + thread;
 
     for (size_t t = begin; t < end; t++) {
         const size_t r0 = t * ROWS, rows = c->q->n - r0 < ROWS ? c->q->n - r0 : ROWS;
@@ -495,12 +554,9 @@ static void solve_stripes(void *user, size_t begin, size_t end, int thread)
             }
         for (size_t i1 = 0, i2; i1 < k; i1 = i2) {
             i2 = block_end(c, i1);
-            for (size_t r = 0; r < rows; r++) {
-                memcpy(w1, w + r * k + i1, (i2 - i1) * sizeof *w1);
-                solve_row(c, r0 + r, i1, i2, w + r * k, w1, e + r * BLOCK, c->loss + t * k);
-            }
+            solve_block(c, r0, rows, i1, i2, w, l, c->loss + t * k);
             if (i2 < k && !c->plain)
-                nb_gemm_sub_nn(rows, k - i2, i2 - i1, e, BLOCK, c->f->u + i1 * k + i2, k, w + i2, k);
+                nb_gemm_sub_tn(rows, k - i2, i2 - i1, l->e[0], ROWS, c->f->u + i1 * k + i2, k, w + i2, k);
         }
     }
 }
@@ -538,10 +594,10 @@ nb_status nb_gptq_solve(const nb_gptq_factor *f, const nb_gptq_opts *o, const fl
     struct solve_ctx c = { .f = f, .o = o, .w = w, .q = q, .plain = f->failed };
     nb_status rc = NB_OK;
 
-    c.floats = ROWS * (q->k + BLOCK) + BLOCK;
-    c.scratch = nb_alloc_array((size_t)nb_pool_threads(pool), c.floats * sizeof *c.scratch);
+    c.scratch = nb_alloc_array((size_t)nb_pool_threads(pool) * ROWS, q->k * sizeof *c.scratch);
+    c.lanes = nb_alloc_array((size_t)nb_pool_threads(pool), sizeof *c.lanes);
     c.loss = nb_alloc_array((q->n + ROWS - 1) / ROWS, q->k * sizeof *c.loss);
-    if (!c.scratch || !c.loss) {
+    if (!c.scratch || !c.lanes || !c.loss) {
         rc = nb_enomem(err, "a linear");
         goto done;
     }
@@ -558,6 +614,7 @@ nb_status nb_gptq_solve(const nb_gptq_factor *f, const nb_gptq_opts *o, const fl
         rc = nb_rtn_scales_ok(q, err);
 done:
     nb_free(c.loss);
+    nb_free(c.lanes);
     nb_free(c.scratch);
     return rc;
 }

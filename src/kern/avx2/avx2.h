@@ -22,6 +22,9 @@ uint64_t nb_read_probe_avx2(const void *p, size_t bytes);
 /* Float matrices: dense.c, pack_dense.c */
 void nb_pack_dense_avx2(nb_dense *p, size_t row0, const void *src, size_t rows);
 void nb_gemm_dense_avx2(const nb_dense *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
+/* Panels: panel.c */
+void nb_tile_f32_avx2(size_t k, const float *a, const float *b, float *t);
+void nb_tile_f64_avx2(size_t k, const double *a, const double *b, double *t);
 
 /* Attention: attn.c */
 void nb_kv_put_avx2(unsigned char *k, unsigned char *v, nb_dtype t, size_t slot, size_t d, const float *ks, const float *vs);

@@ -17,7 +17,8 @@ enum {
     DENSE_NV1 = 8, /* registers of one token: a whole strip                             */
     ATT_MR = 6,    /* attention tile: 6 query rows x 16 positions or values              */
     ATT_NV = 2,
-    ATT_FEW = 2 /* rows that take 2 * ATT_NV registers each */
+    ATT_FEW = 2, /* rows that take 2 * ATT_NV registers each */
+    PANEL_MR = 4 /* panels: 4 rows x 2 registers, 8 of the 16 registers */
 };
 typedef __m256 vf;
 
@@ -75,6 +76,34 @@ NB_FORCE vf v_widen(const unsigned char *p, const nb_dtype t)
 NB_FORCE void v_store_f16(uint16_t *p, vf a)
 {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* Doubles, half as many: for panels. */
+typedef __m256d vd;
+
+NB_FORCE vd vd_zero(void)
+{
+    return _mm256_setzero_pd();
+}
+
+NB_FORCE vd vd_set1(const double *p)
+{
+    return _mm256_broadcast_sd(p);
+}
+
+NB_FORCE vd vd_load(const double *p)
+{
+    return _mm256_loadu_pd(p);
+}
+
+NB_FORCE void vd_store(double *p, vd a)
+{
+    _mm256_storeu_pd(p, a);
+}
+
+NB_FORCE vd vd_fma(vd a, vd b, vd c)
+{
+    return _mm256_fmadd_pd(a, b, c);
 }
 
 #endif

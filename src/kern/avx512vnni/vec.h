@@ -17,7 +17,8 @@ enum {
     DENSE_NV1 = 4, /* registers of one token                                                        */
     ATT_MR = 8,    /* attention tile: 8 query rows x 32 positions or values                         */
     ATT_NV = 2,
-    ATT_FEW = 4 /* rows that take 2 * ATT_NV registers each */
+    ATT_FEW = 4, /* rows that take 2 * ATT_NV registers each */
+    PANEL_MR = 8 /* panels: 8 rows x 2 registers, 16 of the 32 registers */
 };
 typedef __m512 vf;
 
@@ -75,6 +76,34 @@ NB_FORCE vf v_widen(const unsigned char *p, const nb_dtype t)
 NB_FORCE void v_store_f16(uint16_t *p, vf a)
 {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* Doubles, half as many: for panels. */
+typedef __m512d vd;
+
+NB_FORCE vd vd_zero(void)
+{
+    return _mm512_setzero_pd();
+}
+
+NB_FORCE vd vd_set1(const double *p)
+{
+    return _mm512_set1_pd(*p);
+}
+
+NB_FORCE vd vd_load(const double *p)
+{
+    return _mm512_loadu_pd(p);
+}
+
+NB_FORCE void vd_store(double *p, vd a)
+{
+    _mm512_storeu_pd(p, a);
+}
+
+NB_FORCE vd vd_fma(vd a, vd b, vd c)
+{
+    return _mm512_fmadd_pd(a, b, c);
 }
 
 #endif

@@ -21,6 +21,9 @@ uint64_t nb_read_probe_neon(const void *p, size_t bytes);
 
 /* Float matrices: dense.c */
 void nb_gemm_dense_neon(const nb_dense *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
+/* Panels: panel.c */
+void nb_tile_f32_neon(size_t k, const float *a, const float *b, float *t);
+void nb_tile_f64_neon(size_t k, const double *a, const double *b, double *t);
 
 /* Attention: attn.c */
 void nb_kv_put_neon(unsigned char *k, unsigned char *v, nb_dtype t, size_t slot, size_t d, const float *ks, const float *vs);

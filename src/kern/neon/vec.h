@@ -17,7 +17,8 @@ enum {
     DENSE_NV1 = 8, /* pairs of one token: a whole strip                                 */
     ATT_MR = 6,    /* attention tile: 6 query rows x 16 positions or values             */
     ATT_NV = 2,
-    ATT_FEW = 2 /* rows that take 2 * ATT_NV pairs each */
+    ATT_FEW = 2, /* rows that take 2 * ATT_NV pairs each */
+    PANEL_MR = 4 /* panels: 4 rows x 2 pairs, 16 of the 32 registers */
 };
 typedef struct vf {
     float32x4_t a, b;
@@ -101,6 +102,39 @@ NB_FORCE void v_turn8(const nb_dtype type, float *to, const unsigned char *from,
             vst1q_f32(out + 3 * NB_PAGE, vreinterpretq_f32_f64(vtrn2q_f64(odd01, odd23)));
         }
     }
+}
+
+/* Doubles, half as many: for panels. */
+typedef struct vd {
+    float64x2_t a, b;
+} vd;
+
+NB_FORCE vd vd_zero(void)
+{
+    return (vd){ vdupq_n_f64(0), vdupq_n_f64(0) };
+}
+
+NB_FORCE vd vd_set1(const double *p)
+{
+    const float64x2_t v = vld1q_dup_f64(p);
+
+    return (vd){ v, v };
+}
+
+NB_FORCE vd vd_load(const double *p)
+{
+    return (vd){ vld1q_f64(p), vld1q_f64(p + 2) };
+}
+
+NB_FORCE void vd_store(double *p, vd v)
+{
+    vst1q_f64(p, v.a);
+    vst1q_f64(p + 2, v.b);
+}
+
+NB_FORCE vd vd_fma(vd x, vd y, vd z)
+{
+    return (vd){ vfmaq_f64(z.a, x.a, y.a), vfmaq_f64(z.b, x.b, y.b) };
 }
 
 #endif

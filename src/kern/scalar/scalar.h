@@ -20,6 +20,9 @@ uint64_t nb_read_probe_scalar(const void *p, size_t bytes);
 /* Float matrices: dense.c */
 void nb_pack_dense_scalar(nb_dense *p, size_t row0, const void *src, size_t rows);
 void nb_gemm_dense_scalar(const nb_dense *w, const float *x, size_t ldx, size_t m, float *y, size_t ldy, size_t s0, size_t s1);
+/* Panels: panel.c */
+void nb_tile_f32_scalar(size_t k, const float *a, const float *b, float *t);
+void nb_tile_f64_scalar(size_t k, const double *a, const double *b, double *t);
 void nb_row_dense_scalar(const nb_dense *w, size_t n, float *out);
 
 /* Attention: attn.c */

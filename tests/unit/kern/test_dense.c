@@ -263,11 +263,67 @@ static void test_layout_refuses(void **state)
     }
 }
 
+/* Tiles of panels: every table against scalar, scalar against sums in double. */
+static void test_tiles(void **state)
+{
+    enum { MOST = 300, A = NB_TILE_M, F = NB_TILE_F32, D = NB_TILE_F64 };
+    static const size_t depths[] = { 0, 1, 2, 63, 256, MOST };
+    static float a[MOST * A], b[MOST * F], want[A * F];
+    static double da[MOST * A], db[MOST * D], dwant[A * D];
+    uint64_t seed = 5;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof a / sizeof *a; i++)
+        da[i] = (double)(a[i] = random_float(&seed));
+    for (size_t i = 0; i < sizeof b / sizeof *b; i++)
+        b[i] = random_float(&seed);
+    for (size_t i = 0; i < sizeof db / sizeof *db; i++)
+        db[i] = (double)random_float(&seed);
+    for (size_t s = 0; s < sizeof depths / sizeof *depths; s++) {
+        const size_t k = depths[s];
+        nb_kern_find("scalar")->tile_f32(k, a, b, want);
+        nb_kern_find("scalar")->tile_f64(k, da, db, dwant);
+        for (size_t i = 0; i < A * F; i++) {
+            double sum = 0, size = 0;
+            for (size_t l = 0; l < k; l++) {
+                const double p = da[l * A + i / F] * (double)b[l * F + i % F];
+                sum += p;
+                size += fabs(p);
+            }
+            assert_true(fabs(sum - (double)want[i]) <= 1e-6 * size);
+        }
+        for (size_t i = 0; i < A * D; i++) {
+            double sum = 0, size = 0;
+            for (size_t l = 0; l < k; l++) {
+                sum += da[l * A + i / D] * db[l * D + i % D];
+                size += fabs(da[l * A + i / D] * db[l * D + i % D]);
+            }
+            assert_true(fabs(sum - dwant[i]) <= 1e-14 * size);
+        }
+        for (size_t t = 0; t < nb_kern_count(); t++) {
+            const nb_kern *kern = table_here(t);
+            float *got = guarded(sizeof want);
+            double *dgot = guarded(sizeof dwant);
+            if (kern) {
+                kern->tile_f32(k, a, b, got);
+                kern->tile_f64(k, da, db, dgot);
+                assert_memory_equal(got, want, sizeof want);
+                assert_memory_equal(dgot, dwant, sizeof dwant);
+                guards_intact(got, sizeof want, kern->name);
+                guards_intact(dgot, sizeof dwant, kern->name);
+            }
+            guarded_free(got);
+            guarded_free(dgot);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),         cmocka_unit_test(test_edge_lengths),   cmocka_unit_test(test_many_tokens),
         cmocka_unit_test(test_parts_and_rows), cmocka_unit_test(test_special_values), cmocka_unit_test(test_layout_refuses),
+        cmocka_unit_test(test_tiles),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

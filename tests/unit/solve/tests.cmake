@@ -1,3 +1,4 @@
+nb_test(solve test_linalg.c LIBS nb_io)
 nb_test(solve test_rtn.c LIBS nb_io)
 nb_test(solve test_awq.c LIBS nb_io)
 nb_test(solve test_gptq.c THREADS LIBS nb_io)
