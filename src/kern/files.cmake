@@ -14,9 +14,16 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   nb_isa(avx2vnni NB_HAVE_AVX2VNNI
     FLAGS ${avx2} -mavxvnni
     FILES table.c gemm_q4.c gemm_q8.c)
+  set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
+  nb_isa(avx512bw NB_HAVE_AVX512BW
+    FLAGS ${avx512}
+    FILES table.c gemm_q4.c)
   nb_isa(avx512vnni NB_HAVE_AVX512VNNI
-    FLAGS ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
-    FILES table.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c panel.c attn.c misc.c recur.c)
+    FLAGS ${avx512}
+    FILES table.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c attn.c misc.c recur.c panel.c)
+  foreach(f gemm_q4 gemm_q8) # the rest also serves the tier without VNNI
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kern/avx512vnni/${f}.c PROPERTIES COMPILE_OPTIONS -mavx512vnni)
+  endforeach()
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
   nb_isa(neon NB_HAVE_NEON
     FILES table.c pack_q4.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c panel.c attn.c misc.c recur.c)

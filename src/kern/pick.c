@@ -7,6 +7,9 @@
 #ifdef NB_HAVE_AVX512VNNI
 extern const nb_kern nb_kern_avx512vnni;
 #endif
+#ifdef NB_HAVE_AVX512BW
+extern const nb_kern nb_kern_avx512bw;
+#endif
 #ifdef NB_HAVE_AVX2VNNI
 extern const nb_kern nb_kern_avx2vnni;
 #endif
@@ -27,6 +30,9 @@ extern const nb_kern nb_kern_scalar;
 static const nb_kern *const tables[] = {
 #ifdef NB_HAVE_AVX512VNNI
     &nb_kern_avx512vnni,
+#endif
+#ifdef NB_HAVE_AVX512BW
+    &nb_kern_avx512bw,
 #endif
 #ifdef NB_HAVE_AVX2VNNI
     &nb_kern_avx2vnni,

@@ -1,4 +1,4 @@
-/* dot_avx512vnni.h - the byte dot product and the loads around it. */
+/* dot_avx512vnni.h - the byte dot product, with VNNI or without, and the loads around it. */
 #ifndef NB_KERN_AVX512VNNI_DOT_H
 #define NB_KERN_AVX512VNNI_DOT_H
 
@@ -14,6 +14,10 @@
 #define NB_UNROLL _Pragma("GCC unroll 16")
 #endif
 #define NB_INLINE static inline __attribute__((always_inline))
+
+#ifdef __AVX512VNNI__
+
+#define NB_HIGH_IN_PLACE 1 /* a code may be worth 16 times itself */
 
 /* acc[i] += sum of four products, unsigned bytes of w times signed bytes of x. gcc 12 copies and spills the accumulator
  * of the intrinsic; an in/out operand leaves it where it is. */
@@ -32,6 +36,32 @@ NB_INLINE __m512i nb_less(__m512i acc, __m512i z, int32_t sum)
 {
     return _mm512_dpwssd_epi32(acc, z, _mm512_set1_epi32(-sum & 0xffff));
 }
+
+#else
+
+#define NB_HIGH_IN_PLACE 0
+
+/* The same for codes of at most 15: two products stay below 2*15*128 = 3840, so that the 16-bit sums of vpmaddubsw do not saturate. gcc
+ * reorders the additions of intrinsics and then spills accumulators. */
+NB_INLINE __m512i nb_dot4(__m512i acc, __m512i w, __m512i x)
+{
+    const __m512i ones = _mm512_set1_epi16(1);
+#if defined(__clang__)
+    return _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(w, x), ones));
+#else
+    __m512i t;
+
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0" : "+v"(acc), "=&v"(t) : "v"(w), "v"(x), "v"(ones));
+    return acc;
+#endif
+}
+
+NB_INLINE __m512i nb_less(__m512i acc, __m512i z, int32_t sum)
+{
+    return _mm512_sub_epi32(acc, _mm512_mullo_epi32(z, _mm512_set1_epi32(sum)));
+}
+
+#endif
 
 /* Four activation bytes in every lane. */
 NB_INLINE __m512i nb_quad(const int8_t *p)

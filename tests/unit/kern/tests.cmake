@@ -8,7 +8,7 @@ nb_test(kern test_recur.c)
 
 # The hot loops keep their sums in registers: a property of optimised code without sanitizers. What the compiler may keep on the
 # stack besides, in a hundred products: spills.sh.
-foreach(tier avx512vnni=0 avx2=75 avx2vnni=75 neon=15 neondot=15 neoni8mm=15)
+foreach(tier avx512vnni=0 avx512bw=0 avx2=75 avx2vnni=75 neon=15 neondot=15 neoni8mm=15)
   string(REGEX MATCH "^(.*)=(.*)$" _ ${tier})
   if(TARGET nb_kern_${CMAKE_MATCH_1} AND CMAKE_BUILD_TYPE STREQUAL "Release")
     add_test(NAME unit.kern.spills.${CMAKE_MATCH_1}
