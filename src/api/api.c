@@ -149,7 +149,8 @@ int nibble_open(const char *path, const nibble_model_options *o, nibble_model **
         rc = nb_load_model(&m->l, &mo, &err);
     if (rc == NB_OK)
         rc = nb_answer_defaults_read(m->l.dir, nb_model_config(m->l.model), &m->answer, &err);
-    m->engine_opts = (nb_engine_opts){ .pool = m->pool, .context = o ? o->context : 0, .kv_dtype = NB_DT_F16 };
+    m->engine_opts =
+        (nb_engine_opts){ .pool = m->pool, .tune = !o || o->threads == 0, .context = o ? o->context : 0, .kv_dtype = NB_DT_F16 };
     if (rc == NB_OK)
         rc = nb_engine_open(m->l.model, &m->engine_opts, &m->engine, &err);
     if (rc == NB_OK) {

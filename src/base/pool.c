@@ -17,6 +17,10 @@
 
 #define SPIN_NS     30000
 #define MAX_THREADS 1024
+/* The generation word counts jobs in its upper bits and holds the number of threads of the job in the lower ones: a thread that was not
+ * asked for reads nothing else of a job, which may be over by then. */
+#define ASKED(word) ((int)((word)&0x7ff))
+#define NEXT_JOB    0x800u
 
 typedef struct {
     nb_pool *pool;
@@ -33,7 +37,8 @@ struct nb_pool {
     nb_range_fn *fn;
     void *ctx;
     size_t n, grain; /* grain 0: static shares */
-    bool quit;
+    _Atomic bool quit;
+    _Atomic uint32_t limit; /* threads in use; futex of those beyond it */
 
     _Alignas(64) _Atomic uint32_t generation; /* futex of the workers */
     _Atomic uint32_t sleepers;
@@ -103,8 +108,8 @@ static void do_work(nb_pool *p, int thread)
 {
     inside = thread;
     if (p->grain == 0) {
-        const size_t begin = share(p->n, (size_t)thread, (size_t)p->n_threads);
-        const size_t end = share(p->n, (size_t)thread + 1, (size_t)p->n_threads);
+        const size_t begin = share(p->n, (size_t)thread, p->limit);
+        const size_t end = share(p->n, (size_t)thread + 1, p->limit);
         if (begin < end)
             p->fn(p->ctx, begin, end, thread);
     } else {
@@ -138,6 +143,15 @@ static void await_job(nb_pool *p, uint32_t seen, int *late)
         *late = 0;
 }
 
+/* Until the pool uses thread `index` again, or ends. */
+static void await_limit(nb_pool *p, int index)
+{
+    uint32_t limit;
+
+    while ((uint32_t)index >= (limit = atomic_load(&p->limit)) && !atomic_load(&p->quit))
+        futex_wait(&p->limit, limit);
+}
+
 static void *worker_main(void *arg)
 {
     worker *w = arg;
@@ -147,19 +161,25 @@ static void *worker_main(void *arg)
 
     for (;;) {
         await_job(p, seen, &late);
-        seen++;
-        if (p->quit)
+        seen = atomic_load_explicit(&p->generation, memory_order_acquire);
+        if (atomic_load(&p->quit))
             return NULL;
+        if (w->index >= ASKED(seen)) {
+            await_limit(p, w->index);
+            continue;
+        }
         do_work(p, w->index);
         if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->caller_sleeps))
             futex_wake(&p->pending);
     }
 }
 
-/* Let the workers see the job fields. */
+/* Let the workers see the job fields. Only the caller's thread writes the word. */
 static void announce(nb_pool *p)
 {
-    atomic_fetch_add(&p->generation, 1);
+    const uint32_t word = atomic_load_explicit(&p->generation, memory_order_relaxed);
+
+    atomic_store(&p->generation, ((word & ~(NEXT_JOB - 1)) + NEXT_JOB) | p->limit);
     if (atomic_load(&p->sleepers))
         futex_wake(&p->generation);
 }
@@ -173,7 +193,7 @@ static void run(nb_pool *p, size_t n, size_t grain, nb_range_fn *fn, void *ctx)
     p->n = n;
     p->grain = grain;
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->pending, (uint32_t)p->n_started, memory_order_relaxed);
+    atomic_store_explicit(&p->pending, p->limit - 1, memory_order_relaxed);
     announce(p);
     do_work(p, 0);
     if (spin(&p->pending, 0, false))
@@ -190,7 +210,7 @@ void nb_parallel_for(nb_pool *p, size_t n, size_t grain, nb_range_fn *fn, void *
         return;
     if (grain == 0)
         grain = 1;
-    if (!p || p->n_threads == 1 || inside >= 0 || n <= grain || grain > SIZE_MAX / 2 / MAX_THREADS || n > SIZE_MAX / 2)
+    if (!p || p->limit == 1 || inside >= 0 || n <= grain || grain > SIZE_MAX / 2 / MAX_THREADS || n > SIZE_MAX / 2)
         in_pieces(fn, ctx, n, grain, inside >= 0 ? inside : 0);
     else
         run(p, n, grain, fn, ctx);
@@ -200,7 +220,7 @@ void nb_parallel_static(nb_pool *p, size_t n, nb_range_fn *fn, void *ctx)
 {
     if (n == 0)
         return;
-    if (!p || p->n_threads == 1 || inside >= 0)
+    if (!p || p->limit == 1 || inside >= 0)
         fn(ctx, 0, n, inside >= 0 ? inside : 0);
     else
         run(p, n, 0, fn, ctx);
@@ -217,7 +237,7 @@ nb_status nb_pool_open(nb_pool **out, int n_threads, nb_err *err)
         n_threads = nb_cpu_cores();
     if (n_threads > MAX_THREADS)
         n_threads = MAX_THREADS;
-    *p = (nb_pool){ .n_threads = n_threads };
+    *p = (nb_pool){ .n_threads = n_threads, .limit = (uint32_t)n_threads };
     p->workers = nb_calloc((size_t)n_threads, sizeof *p->workers);
     if (!p->workers) {
         nb_pool_close(p);
@@ -240,7 +260,8 @@ void nb_pool_close(nb_pool *p)
 {
     if (!p)
         return;
-    p->quit = true;
+    atomic_store(&p->quit, true);
+    nb_pool_limit(p, 0); /* wakes those beyond it */
     announce(p);
     for (int i = 0; i < p->n_started; i++)
         pthread_join(p->workers[i].handle, NULL);
@@ -251,4 +272,52 @@ void nb_pool_close(nb_pool *p)
 int nb_pool_threads(const nb_pool *p)
 {
     return p ? p->n_threads : 1;
+}
+
+void nb_pool_limit(nb_pool *p, int n)
+{
+    const uint32_t limit = (uint32_t)(!p ? 1 : n < 1 || n > p->n_threads ? p->n_threads : n);
+
+    if (p && limit != atomic_load_explicit(&p->limit, memory_order_relaxed)) {
+        atomic_store(&p->limit, limit);
+        futex_wake(&p->limit);
+    }
+}
+
+/* Seconds of the fastest of a few calls, the first of which does not count. */
+static double fastest(void (*step)(void *ctx), void *ctx)
+{
+    int64_t best = INT64_MAX;
+
+    step(ctx);
+    for (int i = 0; i < 4; i++) {
+        const int64_t begin = now_ns();
+        int64_t took;
+        step(ctx);
+        took = now_ns() - begin;
+        best = took < best ? took : best;
+    }
+    return 1e-9 * (double)best;
+}
+
+int nb_pool_tune(nb_pool *p, void (*step)(void *ctx), void *ctx, double *all, double *best)
+{
+    const int n_threads = nb_pool_threads(p);
+    int chosen = n_threads;
+    double gain = 0.9; /* a tenth faster at least: fewer threads serve other work worse */
+
+    nb_pool_limit(p, 0);
+    *all = *best = fastest(step, ctx);
+    for (int n = n_threads / 2; n > 0; n /= 2) {
+        double t;
+        nb_pool_limit(p, n);
+        t = fastest(step, ctx);
+        if (t < gain * *best) {
+            *best = t;
+            chosen = n;
+            gain = 1;
+        }
+    }
+    nb_pool_limit(p, 0);
+    return chosen;
 }

@@ -26,4 +26,10 @@ void nb_parallel_for(nb_pool *p, size_t n, size_t grain, nb_range_fn *fn, void *
 /* The same with static contiguous shares: thread t gets [n*t/T, n*(t+1)/T). For m = 1 kernels and first touch. */
 void nb_parallel_static(nb_pool *p, size_t n, nb_range_fn *fn, void *ctx);
 
+/* Of the pool's threads use only the first n (n < 1: all again). From the caller's thread, between calls. The others sleep. */
+void nb_pool_limit(nb_pool *p, int n);
+/* The number of threads, among all, half of them, a quarter ... 1, with which step(ctx) is fastest: the most of them unless fewer are at
+ * least a tenth faster. Seconds of one step with all and with that number. All threads are in use after it. */
+int nb_pool_tune(nb_pool *p, void (*step)(void *ctx), void *ctx, double *all, double *best);
+
 #endif

@@ -36,22 +36,24 @@ static bool add_rows(nb_json *j, const nb_speed *v, const nb_speed_opts *o)
 static nb_status print_json(const nb_speed *v, const nb_speed_opts *o, const nb_model *m, nb_err *err)
 {
     nb_json *j = nb_json_new_obj();
-    const bool ok =
-        nb_json_set(j, "cpu", nb_json_new_str(nb_cpu_name())) && nb_json_set(j, "cpu_family", nb_json_new_int(nb_cpu_family())) &&
-        nb_json_set(j, "kernel", nb_json_new_str(nb_model_kern(m)->name)) &&
-        nb_json_set(j, "threads", nb_json_new_int(nb_pool_threads(o->pool))) && nb_json_set(j, "rounds", nb_json_new_int(v->rounds)) &&
-        nb_json_set(j, "prompt", nb_json_new_int((int64_t)o->prompt)) && nb_json_set(j, "decode", nb_json_new_int((int64_t)o->decode)) &&
-        nb_json_set(j, "act",
-                    nb_json_new_str(o->exact_fp32 ? "f32"
-                                    : o->a8       ? "a8"
-                                                  : "a16")) &&
-        nb_json_set(j, "depth", nb_json_new_int((int64_t)v->decode[0].depth)) &&
-        nb_json_set(j, "batch", nb_json_new_int((int64_t)v->decode[0].batch)) &&
-        nb_json_set(j, "prefill_tok_s", nb_json_new_real(v->prefill_tok_s.median)) &&
-        nb_json_set(j, "decode_tok_s", nb_json_new_real(v->decode[0].tok_s.median)) &&
-        nb_json_set(j, "read_bytes_s", nb_json_new_real(v->read_bytes_s.median)) &&
-        nb_json_set(j, "step_bytes", nb_json_new_int((int64_t)v->step_bytes)) &&
-        nb_json_set(j, "decode_share_of_read", nb_json_new_real(v->decode[0].share_of_read)) && add_rows(j, v, o);
+    const bool ok = nb_json_set(j, "cpu", nb_json_new_str(nb_cpu_name())) &&
+                    nb_json_set(j, "cpu_family", nb_json_new_int(nb_cpu_family())) &&
+                    nb_json_set(j, "kernel", nb_json_new_str(nb_model_kern(m)->name)) &&
+                    nb_json_set(j, "threads", nb_json_new_int(nb_pool_threads(o->pool))) &&
+                    nb_json_set(j, "decode_threads", nb_json_new_int(v->few_threads ? v->few_threads : nb_pool_threads(o->pool))) &&
+                    nb_json_set(j, "rounds", nb_json_new_int(v->rounds)) && nb_json_set(j, "prompt", nb_json_new_int((int64_t)o->prompt)) &&
+                    nb_json_set(j, "decode", nb_json_new_int((int64_t)o->decode)) &&
+                    nb_json_set(j, "act",
+                                nb_json_new_str(o->exact_fp32 ? "f32"
+                                                : o->a8       ? "a8"
+                                                              : "a16")) &&
+                    nb_json_set(j, "depth", nb_json_new_int((int64_t)v->decode[0].depth)) &&
+                    nb_json_set(j, "batch", nb_json_new_int((int64_t)v->decode[0].batch)) &&
+                    nb_json_set(j, "prefill_tok_s", nb_json_new_real(v->prefill_tok_s.median)) &&
+                    nb_json_set(j, "decode_tok_s", nb_json_new_real(v->decode[0].tok_s.median)) &&
+                    nb_json_set(j, "read_bytes_s", nb_json_new_real(v->read_bytes_s.median)) &&
+                    nb_json_set(j, "step_bytes", nb_json_new_int((int64_t)v->step_bytes)) &&
+                    nb_json_set(j, "decode_share_of_read", nb_json_new_real(v->decode[0].share_of_read)) && add_rows(j, v, o);
 
     if (ok)
         nb_cli_json(j);
@@ -77,6 +79,8 @@ static void print_table(const nb_speed *v, const nb_speed_opts *o, const nb_mode
             printf("   %.0f %% of the read", 100 * row->share_of_read);
         putchar('\n');
     }
+    if (v->few_threads && v->few_threads < nb_pool_threads(o->pool))
+        printf("\n  One sequence decodes on %d thread%s, which is faster here.", v->few_threads, v->few_threads == 1 ? "" : "s");
     printf("\n  A decode step of one sequence reads %s of weights; its share of the read leaves keys and values out.\n",
            nb_human_bytes(bytes, sizeof bytes, v->step_bytes));
 }
@@ -246,6 +250,7 @@ static nb_status run_bench(nb_cli *cli, int argc, char **argv, nb_err *err)
     if (rc == NB_OK)
         rc = nb_cli_pool(cli, &o.pool, err);
     mo.pool = o.pool;
+    o.tune = cli->threads == 0;
     if (rc == NB_OK)
         rc = nb_cli_kv(kv, &o.kv_dtype, err);
     if (rc == NB_OK)

@@ -82,7 +82,9 @@ static nb_status print_json(const nb_doctor *d, nb_err *err)
                     d->huge_got == SIZE_MAX ? nb_json_new_null() : nb_json_new_real((double)d->huge_got / (double)d->huge_asked)) &&
         nb_json_set(o, "read_bytes_s_one_thread", nb_json_new_real(d->read_1)) &&
         nb_json_set(o, "read_bytes_s", nb_json_new_real(d->read_all)) && nb_json_set(o, "fork_us", nb_json_new_real(d->fork_us)) &&
-        nb_json_set(o, "advice", advice_json(d));
+        nb_json_set(o, "small_model_threads", nb_json_new_int(d->small_threads)) &&
+        nb_json_set(o, "small_model_step_s", nb_json_new_real(d->small_s)) &&
+        nb_json_set(o, "small_model_step_all_s", nb_json_new_real(d->small_all_s)) && nb_json_set(o, "advice", advice_json(d));
 
     if (ok)
         nb_cli_json(o);
@@ -115,7 +117,10 @@ static void print_table(const nb_doctor *d)
                100.0 * (double)d->huge_got / (double)d->huge_asked);
     printf("  reading       %s/s, one thread %s/s\n", nb_human_bytes(a, sizeof a, (uint64_t)d->read_all),
            nb_human_bytes(b, sizeof b, (uint64_t)d->read_1));
-    printf("  threads       %.1f us to hand out work\n", d->fork_us);
+    printf("  threads       %.1f us to hand out work; small models decode on %d", d->fork_us, d->small_threads);
+    if (d->small_threads < d->threads)
+        printf(": a step takes %.1f ms, with all %.1f ms", 1e3 * d->small_s, 1e3 * d->small_all_s);
+    putchar('\n');
     for (size_t i = 0; i < d->n_advice; i++)
         printf("%s  advice: %s\n", i ? "" : "\n", d->advice[i]);
 }

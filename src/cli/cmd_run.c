@@ -91,11 +91,15 @@ static nb_status answer(run *r, const nb_ids *prompt, nb_err *err)
 static void figures(const run *r)
 {
     char mem[32];
+    nb_engine_stats st;
+    int threads;
 
-    nb_cli_dim(r->cli, "%zu prompt tokens at %.0f tok/s, %zu tokens at %.1f tok/s, %s, %s, %d threads", r->n_prompt,
+    nb_engine_stats_get(r->engine, &st);
+    threads = st.few_threads ? st.few_threads : nb_pool_threads(r->pool);
+    nb_cli_dim(r->cli, "%zu prompt tokens at %.0f tok/s, %zu tokens at %.1f tok/s, %s, %s, %d thread%s", r->n_prompt,
                r->last.prompt_s > 0 ? (double)r->n_prompt / r->last.prompt_s : 0, r->last.n_tokens,
                r->last.answer_s > 0 && r->last.n_tokens > 1 ? (double)(r->last.n_tokens - 1) / r->last.answer_s : 0,
-               nb_human_bytes(mem, sizeof mem, nb_rss_now()), nb_model_kern(r->l.model)->name, nb_pool_threads(r->pool));
+               nb_human_bytes(mem, sizeof mem, nb_rss_now()), nb_model_kern(r->l.model)->name, threads, threads == 1 ? "" : "s");
 }
 
 static const char *const finish_names[] = { "none", "stop", "length", "cancel" };
@@ -219,7 +223,7 @@ static nb_status load(run *r, const char *path, nb_err *err)
 {
     const nb_kern *kern;
     nb_model_opts mo = { .host = &r->cli->host };
-    nb_engine_opts eo = { .context = (size_t)r->o.context, .exact_fp32 = r->o.exact_fp32 };
+    nb_engine_opts eo = { .context = (size_t)r->o.context, .exact_fp32 = r->o.exact_fp32, .tune = r->cli->threads == 0 };
     nb_status rc = nb_cli_cpu(r->cli, &kern, err);
 
     if (rc == NB_OK)

@@ -251,6 +251,7 @@ static nb_status open_engine(serve *s, nb_err *err)
 {
     const nb_config *c = nb_model_config(s->l.model);
     nb_engine_opts e = { .pool = s->pool,
+                         .tune = s->cli->threads == 0,
                          .context = s->o.context ? (size_t)s->o.context
                                     : c->context ? c->context
                                                  : 4096,

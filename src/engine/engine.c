@@ -452,6 +452,7 @@ void nb_engine_stats_get(const nb_engine *e, nb_engine_stats *out)
             out->waiting_tokens += r->n_prompt;
         }
     out->waiting += out->preempted;
+    out->few_threads = nb_exec_few(e->exec);
     out->pages = e->kv.n_pages - 1;
     out->pages_used = out->pages - e->kv.n_free;
     out->pages_cached = e->kv.n_cached;

@@ -122,6 +122,7 @@ typedef struct nb_engine_opts {
                             * their own. nb_engine_open chooses */
     nb_dtype kv_dtype;   /* F16, F32, I8 (8 bits with a scale per token and head); NONE: F16 */
     bool exact_fp32, a8; /* activations of quantized linears: nb_exec_opts */
+    bool tune;           /* nb_engine_open: measure how many threads serve a small model best (nb_exec_tune) */
     size_t n_states;     /* saved states of recurrent layers for the prefix cache, 0: two a sequence, within an eighth of memory */
     bool no_prefix_cache;
     nb_sched_policy policy;
@@ -197,6 +198,7 @@ typedef struct nb_engine_stats {
     uint64_t preemptions, evictions, copies, deduplicated, states_saved, numeric_errors;
     double exec_s, engine_s;        /* time inside the model, and everything else of nb_engine_step() */
     double prefill_tok_s, decode_s; /* measured: prompt tokens per second of a full step, seconds of a decode step */
+    int few_threads;                /* of a step of a few rows; 0: all */
     size_t last_rows;               /* of the last step */
     double last_step_s;
     double last_step_at; /* nb_now() at its end: the heartbeat */

@@ -8,7 +8,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 
-enum { PROBE = 256 << 20, MAX_ROUNDS = 32, OUT_BYTES = 1 << 18, HUGE_BLOCK = 16 << 20 };
+enum { PROBE = 256 << 20, MAX_ROUNDS = 32, OUT_BYTES = 1 << 18, HUGE_BLOCK = 16 << 20, SMALL_PARTS = 210, SMALL_PART = 1 << 19 };
 
 static const struct {
     unsigned bit;
@@ -110,6 +110,37 @@ static double fork_time(nb_pool *pool)
     }
     qsort(v, NB_LEN(v), sizeof *v, by_value);
     return v[NB_LEN(v) / 2];
+}
+
+/* A step of a small model: its weights, read part after part, each by all threads. */
+typedef struct small_step {
+    probe r;
+    nb_pool *pool;
+} small_step;
+
+static void read_parts(void *ctx)
+{
+    small_step *s = ctx;
+    unsigned char *const first = s->r.p;
+
+    for (size_t i = 0; i < SMALL_PARTS; i++) {
+        s->r.p = first + i * SMALL_PART;
+        nb_parallel_static(s->pool, SMALL_PART, read_range, &s->r);
+    }
+    s->r.p = first;
+}
+
+static nb_status small_model(nb_doctor *d, const nb_kern *kern, nb_pool *pool, nb_err *err)
+{
+    const size_t bytes = (size_t)SMALL_PARTS * SMALL_PART;
+    small_step s = { .r = { .kern = kern, .p = nb_huge_alloc(bytes) }, .pool = pool };
+
+    if (!s.r.p)
+        return nb_enomem(err, "the bytes to read");
+    nb_parallel_static(pool, bytes, touch, s.r.p);
+    d->small_threads = nb_pool_tune(pool, read_parts, &s, &d->small_all_s, &d->small_s);
+    nb_huge_free(s.r.p, bytes);
+    return NB_OK;
 }
 
 /* The word in brackets of "always [madvise] never". */
@@ -264,6 +295,8 @@ nb_status nb_doctor_run(const nb_kern *kern, nb_pool *pool, const nb_host *host,
         rc = nb_read_bandwidth(kern, NULL, 0, 5, &d->read_1, err);
     if (rc == NB_OK)
         rc = nb_read_bandwidth(kern, pool, 0, 5, &d->read_all, err);
+    if (rc == NB_OK)
+        rc = small_model(d, kern, pool, err);
     if (rc == NB_OK) {
         d->fork_us = fork_time(pool);
         advise(d, kern);

@@ -42,6 +42,8 @@ typedef struct nb_doctor {
     size_t huge_asked, huge_got; /* bytes of a test block, and of it in huge pages; SIZE_MAX: unknown */
     double read_1, read_all;     /* bytes/s with one thread, with all   */
     double fork_us;              /* of handing out work to all threads and back */
+    int small_threads;           /* the fastest number of them for a made-up step of a small model (nb_pool_tune) */
+    double small_all_s, small_s; /* of that step, with all threads and with so many */
     bool bits_ok;
     char advice[6][200];
     size_t n_advice;

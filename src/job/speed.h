@@ -24,6 +24,7 @@ typedef struct nb_speed_opts {
     bool exact_fp32, a8; /* activations of quantized linears: nb_exec_opts */
     nb_dtype kv_dtype;   /* NONE: F16 */
     nb_pool *pool;
+    bool tune; /* decode a small model on the threads that serve it best, as run and serve do */
     const nb_host *host;
 } nb_speed_opts;
 
@@ -45,6 +46,7 @@ typedef struct nb_speed {
     size_t n_decode;
     uint64_t step_bytes; /* weight bytes of one decode step of one sequence */
     int rounds;
+    int few_threads; /* nb_exec_few */
 } nb_speed;
 
 /* Token ids are a fixed pseudo-random sequence. Cached tokens beyond the first 512 are copies of those: keys cost the same whatever

@@ -3,6 +3,14 @@
 
 #include <string.h>
 
+#include "base/log.h"
+#include "base/mem.h"
+
+enum {
+    FEW_ROWS = 4, /* a step of so many rows has work for all threads */
+    TRY_EVERY = 32
+};
+
 void nb_exec_close(nb_exec *x)
 {
     if (x)
@@ -56,9 +64,73 @@ void nb_exec_set_tap(nb_exec *x, nb_tap_fn *fn, void *user)
     x->ops->set_tap(x, fn, user);
 }
 
+/* A small step on the chosen threads; now and then on twice as many, which stay if they are faster: other work may have kept them busy
+ * when they were measured. */
+static nb_status run_few(nb_exec *x, const nb_batch *b, float *logits, nb_err *err)
+{
+    const int all = nb_pool_threads(x->pool), twice = 2 * x->few < all ? 2 * x->few : all;
+    const bool more = x->few < all && ++x->steps % TRY_EVERY == 0;
+    const double begin = nb_now();
+    nb_status rc;
+    double took;
+
+    nb_pool_limit(x->pool, more ? twice : x->few);
+    rc = x->ops->run(x, b, logits, err);
+    nb_pool_limit(x->pool, 0);
+    took = nb_now() - begin;
+    if (!more)
+        x->took = took;
+    else if (took < 0.95 * x->took)
+        x->few = twice;
+    return rc;
+}
+
 nb_status nb_exec_run(nb_exec *x, const nb_batch *b, float *logits, nb_err *err)
 {
-    return x->ops->run(x, b, logits, err);
+    return x->few && b->m < FEW_ROWS ? run_few(x, b, logits, err) : x->ops->run(x, b, logits, err);
+}
+
+typedef struct one_step {
+    nb_exec *x;
+    float *logits;
+    nb_status rc;
+    nb_err *err;
+} one_step;
+
+static void run_one(void *ctx)
+{
+    static const uint32_t zero;
+    static const int32_t token;
+    static const uint8_t want = 1;
+    one_step *s = ctx;
+    const nb_seq_view view = { .pages = &zero, .n_pages = 1, .near = &zero };
+    const nb_batch b = { .m = 1, .token = &token, .pos = &zero, .seq = &zero, .want = &want, .seqs = &view, .n_seqs = 1 };
+
+    if (s->rc == NB_OK)
+        s->rc = s->x->ops->run(s->x, &b, s->logits, s->err);
+}
+
+nb_status nb_exec_tune(nb_exec *x, nb_pool *pool, size_t vocab, nb_err *err)
+{
+    one_step s = { .x = x, .logits = nb_alloc_array(vocab, sizeof *s.logits), .err = err };
+    double all, best;
+
+    if (!s.logits)
+        return nb_enomem(err, "the measured steps");
+    x->few = 0;
+    if (nb_pool_threads(pool) > 1) {
+        x->pool = pool;
+        x->few = nb_pool_tune(pool, run_one, &s, &all, &best);
+    }
+    if (nb_exec_state_bytes(x) > 0)
+        nb_exec_state_claim(x, 0, 0);
+    nb_free(s.logits);
+    return s.rc;
+}
+
+int nb_exec_few(const nb_exec *x)
+{
+    return x->few;
 }
 
 nb_status nb_exec_embed(nb_exec *x, const nb_batch *b, float *h, nb_err *err)

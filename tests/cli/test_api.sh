@@ -24,7 +24,8 @@ else
 fi
 
 # Examples agree with the program.
-"$NIBBLE" inspect $model --json >"$TMP/want"
+# The program also measures how fast memory is read, which the library leaves to the caller.
+"$NIBBLE" inspect $model --json | sed -e '/"decode_tok_s_bound"/d' -e 's/"notes": \[\],/"notes": []/' >"$TMP/want"
 "$build/examples/inspect" $model | diff "$TMP/want" - || fail "inspect example"
 "$NIBBLE" run $model "It is a truth" --raw --temperature 0 -n 30 -q >"$TMP/want"
 "$build/examples/generate" $model "It is a truth" 30 | diff "$TMP/want" - || fail "generate example"

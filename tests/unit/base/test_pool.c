@@ -167,6 +167,88 @@ static void sleep_and_wake(void **state)
     nb_pool_close(p);
 }
 
+/* Any order of limits: every item once, by the first threads of the pool alone, whatever the others were doing. */
+static void fewer_threads(void **state)
+{
+    static const int limits[] = { 1, 4, 2, 3, 1, 2, 0, 3, 9, 2, 4, 1 };
+    static const int used[] = { 1, 4, 2, 3, 1, 2, 4, 3, 4, 2, 4, 1 };
+    unsigned char hits[64];
+    nb_pool *p;
+
+    (void)state;
+    assert_int_equal(nb_pool_open(&p, 4, NULL), NB_OK);
+    for (int i = 0; i < 1200; i++) {
+        const size_t at = (size_t)i % NB_LEN(limits);
+        const struct timespec gap = { 0, i % 97 == 0 ? 2000000 : 0 };
+        job j = { .pool = p, .hits = hits };
+        nb_pool_limit(p, limits[at]);
+        if (gap.tv_nsec)
+            nanosleep(&gap, NULL);
+        for (int again = 0; again < 3; again++) {
+            memset(hits, 0, sizeof hits);
+            j.threads = 0;
+            nb_parallel_static(p, 64, count, &j);
+            check_once(hits, 64);
+            assert_int_equal(j.threads, (1 << used[at]) - 1);
+            memset(hits, 0, sizeof hits);
+            nb_parallel_for(p, 64, 3, count, &j);
+            check_once(hits, 64);
+            assert_int_equal(j.threads & ~((1u << used[at]) - 1), 0);
+        }
+    }
+    assert_int_equal(nb_pool_threads(p), 4);
+    nb_pool_close(p); /* with sleeping threads beyond the limit */
+    nb_pool_limit(NULL, 3);
+}
+
+typedef struct {
+    nb_pool *pool;
+    int threads, calls; /* the number that is fast; steps taken */
+} tuned;
+
+static void note_thread(void *ctx, size_t begin, size_t end, int thread)
+{
+    _Atomic uint32_t *seen = ctx;
+
+    (void)begin;
+    (void)end;
+    atomic_fetch_or(seen, 1u << thread);
+}
+
+/* A step that is fast on t->threads threads and slow on any other number. */
+static void one_step(void *ctx)
+{
+    tuned *t = ctx;
+    _Atomic uint32_t seen = 0;
+    const struct timespec slow = { 0, 20000000 };
+
+    t->calls++;
+    nb_parallel_static(t->pool, 64, note_thread, &seen);
+    if (seen != (1u << t->threads) - 1)
+        nanosleep(&slow, NULL);
+}
+
+static void best_number_of_threads(void **state)
+{
+    static const int threads[] = { 8, 4, 2, 1 };
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(threads); i++) {
+        tuned t = { .threads = threads[i] };
+        double all, best;
+        assert_int_equal(nb_pool_open(&t.pool, 8, NULL), NB_OK);
+        assert_int_equal(nb_pool_tune(t.pool, one_step, &t, &all, &best), threads[i]);
+        assert_true(best > 0 && best <= all);
+        assert_int_equal(t.calls, 20);
+        t.threads = 8;
+        one_step(&t); /* all are in use after it */
+        nb_pool_close(t.pool);
+    }
+    tuned none = { .threads = 1 };
+    double all, best;
+    assert_int_equal(nb_pool_tune(NULL, one_step, &none, &all, &best), 1);
+}
+
 static void sums(void *ctx, size_t begin, size_t end, int thread)
 {
     float *out = ctx;
@@ -243,10 +325,16 @@ static void default_size_and_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_item_once), cmocka_unit_test(no_pool_and_no_items),
-        cmocka_unit_test(static_shares),   cmocka_unit_test(nested_calls_run_inline),
-        cmocka_unit_test(sleep_and_wake),  cmocka_unit_test(bits_do_not_depend_on_threads),
-        cmocka_unit_test(overhead),        cmocka_unit_test(default_size_and_memory),
+        cmocka_unit_test(every_item_once),
+        cmocka_unit_test(no_pool_and_no_items),
+        cmocka_unit_test(static_shares),
+        cmocka_unit_test(nested_calls_run_inline),
+        cmocka_unit_test(sleep_and_wake),
+        cmocka_unit_test(fewer_threads),
+        cmocka_unit_test(best_number_of_threads),
+        cmocka_unit_test(bits_do_not_depend_on_threads),
+        cmocka_unit_test(overhead),
+        cmocka_unit_test(default_size_and_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
