@@ -193,6 +193,41 @@ static void copy_out(const nb_xcpu *x, nb_slot s, float *dst, size_t m)
     rows_out(x, s, dst, x->m->plan.slot_len[s], m);
 }
 
+/* What a span of ops does with a slot. Ops of kinds that are not listed may use slots they do not name. */
+enum { READS = 1, WRITES = 2, OTHERS = 4 };
+
+static int uses(const nb_plan *p, size_t op0, size_t op1, nb_slot s)
+{
+    int how = 0;
+
+    for (size_t i = op0; i < op1; i++) {
+        const nb_op *op = &p->ops[i];
+
+        switch (op->kind) {
+        case NB_OP_NORM:
+        case NB_OP_LINEAR:
+        case NB_OP_QKNORM:
+        case NB_OP_CLIP:
+        case NB_OP_ROPE:
+        case NB_OP_ATTN:
+        case NB_OP_ACT:
+        case NB_OP_ACT_MUL:
+        case NB_OP_ADD:
+            how |= (op->in == s ? READS : 0) | (op->out == s ? WRITES | READS : 0); /* an addition reads it */
+            break;
+        default:
+            return READS | WRITES | OTHERS;
+        }
+    }
+    return how;
+}
+
+/* May the caller's rows stand in for a slot? */
+static bool fits(const nb_plan *p, nb_slot s, const float *rows)
+{
+    return p->slot_width[s] == p->slot_len[s] && (uintptr_t)rows % 64 == 0;
+}
+
 static void embed_rows(nb_xcpu *x)
 {
     const nb_model *m = x->m;
@@ -366,6 +401,39 @@ static nb_status cpu_layers(nb_exec *base, const nb_batch *b, float *h, size_t l
     return rc;
 }
 
+/* Ops [op0, op1) on the rows at hand. What they only pass through is neither copied in nor out, and the caller's rows stand in for a
+ * slot where they can. */
+static void run_span(nb_xcpu *x, size_t layer, size_t op0, size_t op1, float *h, const float *in, float *out)
+{
+    const nb_plan *p = &x->m->plan;
+    const nb_slot from = p->ops[op0].in, to = p->ops[op1 - 1].out;
+    const bool reads_in = !h || from != NB_SLOT_X;
+    const int on_x = uses(p, op0, op1, NB_SLOT_X) | (x->beside ? READS | WRITES | OTHERS : 0);
+    const bool known = !(on_x & OTHERS);
+    float *own[NB_SLOT_COUNT];
+
+    memcpy(own, x->slot, sizeof own);
+    if (h && on_x && known && fits(p, NB_SLOT_X, h))
+        x->slot[NB_SLOT_X] = h;
+    else if (h && on_x)
+        copy_in(x, NB_SLOT_X, h, x->rows);
+    if (reads_in && known && fits(p, from, in) && !(uses(p, op0, op1, from) & WRITES))
+        memcpy(&x->slot[from], &in, sizeof in); /* read only */
+    else if (reads_in)
+        copy_in(x, from, in, x->rows);
+    if (out && known && to != NB_SLOT_X && to != from && fits(p, to, out))
+        x->slot[to] = out;
+    if (x->beside && x->width > x->m->cfg.d_model)
+        nb_xcpu_carry_in(x, layer, x->beside + x->row0 * x->width + x->m->cfg.d_model, x->width);
+    nb_xcpu_ops(x, layer, op0, op1);
+    nb_xcpu_flush(x);
+    if (out && x->slot[to] != out)
+        copy_out(x, to, out, x->rows);
+    if (h && (on_x & WRITES) && x->slot[NB_SLOT_X] != h)
+        copy_out(x, NB_SLOT_X, h, x->rows);
+    memcpy(x->slot, own, sizeof own);
+}
+
 static nb_status cpu_span(nb_exec *base, const nb_batch *b, size_t layer, size_t op0, size_t op1, float *h, const float *in, float *out,
                           nb_err *err)
 {
@@ -384,18 +452,8 @@ static nb_status cpu_span(nb_exec *base, const nb_batch *b, size_t layer, size_t
         rc = begin_layers(x, 0, x->m->cfg.n_layers, err);
         if (rc != NB_OK)
             break;
-        if (h)
-            copy_in(x, NB_SLOT_X, h + row0 * x->m->cfg.d_model, x->rows);
-        if (!h || p->ops[op0].in != NB_SLOT_X)
-            copy_in(x, p->ops[op0].in, in + row0 * p->slot_len[p->ops[op0].in], x->rows);
-        if (x->beside && x->width > x->m->cfg.d_model)
-            nb_xcpu_carry_in(x, layer, x->beside + row0 * x->width + x->m->cfg.d_model, x->width);
-        nb_xcpu_ops(x, layer, op0, op1);
-        nb_xcpu_flush(x);
-        if (out)
-            copy_out(x, p->ops[op1 - 1].out, out + row0 * p->slot_len[p->ops[op1 - 1].out], x->rows);
-        if (h)
-            copy_out(x, NB_SLOT_X, h + row0 * x->m->cfg.d_model, x->rows);
+        run_span(x, layer, op0, op1, h ? h + row0 * x->m->cfg.d_model : NULL, in ? in + row0 * p->slot_len[p->ops[op0].in] : NULL,
+                 out ? out + row0 * p->slot_len[p->ops[op1 - 1].out] : NULL);
     }
     return rc;
 }
