@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/wide.h"
 #include "solve/linalg.h"
 
 enum { B = 64 }; /* rows and columns of a tile */
@@ -41,22 +42,38 @@ struct chol_ctx {
     size_t k, p; /* the panel: columns p .. p + B */
 };
 
-/* Tiles [begin, end) of rows below the panel: X Lᵀ = A for the rows of the tile. */
+/* X Lᵀ = x for the tile L[n][n]: x holds X turned, a column of B rows after another. */
+NB_WIDE static void solve_turned(const double *l, size_t lda, size_t n, double *x)
+{
+    for (size_t j = 0; j < n; j++) {
+        double *own = x + j * B;
+        for (size_t i = 0; i < j; i++)
+            for (size_t r = 0; r < B; r++)
+                own[r] -= x[i * B + r] * l[j * lda + i];
+        for (size_t r = 0; r < B; r++)
+            own[r] /= l[j * lda + j];
+    }
+}
+
+/* Tiles [begin, end) of rows below the panel. */
 static void solve_panel(void *user, size_t begin, size_t end, int thread)
 {
     const struct chol_ctx *c = user;
     const size_t k = c->k, p = c->p, n = tile(k, p);
+    double turned[B * B] = { 0 };
 
     (void)thread;
-    for (size_t r = p + n + begin * B; r < p + n + end * B && r < k; r++) {
-        double *x = c->a + r * k + p;
-        for (size_t j = 0; j < n; j++) {
-            const double *l = c->a + (p + j) * k + p;
-            double s = x[j];
-            for (size_t i = 0; i < j; i++)
-                s -= x[i] * l[i];
-            x[j] = s / l[j];
-        }
+    for (size_t t = begin; t < end; t++) {
+        const size_t r0 = p + n + t * B, rows = tile(k, r0);
+        double *x = c->a + r0 * k + p;
+
+        for (size_t j = 0; j < n; j++)
+            for (size_t r = 0; r < rows; r++)
+                turned[j * B + r] = x[r * k + j];
+        solve_turned(c->a + p * k + p, k, n, turned);
+        for (size_t r = 0; r < rows; r++)
+            for (size_t j = 0; j < n; j++)
+                x[r * k + j] = turned[j * B + r];
     }
 }
 
@@ -106,7 +123,7 @@ struct inverse_ctx {
 };
 
 /* x[n][B]: L x = x for the tile L. */
-static void solve_tile(const double *l, size_t k, size_t n, double *x)
+NB_WIDE static void solve_tile(const double *l, size_t k, size_t n, double *x)
 {
     for (size_t i = 0; i < n; i++) {
         double *row = x + i * B;

@@ -9,7 +9,7 @@
 #include "solve/linalg.h"
 #include "solve/round.h"
 
-enum { ROWS = 64, LINE = 32 };
+enum { ROWS = 96, LINE = 32 };
 
 struct refine_ctx {
     unsigned sweeps;

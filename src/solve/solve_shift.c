@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "solve/linalg.h"
 
-enum { STRIPE = 192, ROWS = 64, BLOCK = 128 };
+enum { STRIPE = 192, ROWS = 96, BLOCK = 128 };
 
 nb_status nb_cross_init(nb_cross *c, size_t n, size_t k, nb_err *err)
 {
