@@ -228,7 +228,7 @@ nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_op
 {
     const double t = (double)rows * (double)len, attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2; /* at half the speed */
     double layer = 0, clip = 0, refine = 0;
-    uint64_t searching, solving, most = 0;
+    uint64_t searching, solving, folding, most = 0, biggest = 0, sum = 0;
     sizes z;
     nb_status rc = find_sizes(p, s, o, rows, len, &z, err);
 
@@ -241,10 +241,18 @@ nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_op
     out->bytes += z.gram ? nb_gram_half_bytes(z.gram) : 0;
     /* moments and w while scales are searched; or one input's moments, the others shelved, w and codes (which the job counts) */
     out->bytes -= 4 * (uint64_t)z.need.w + z.sums;
-    for (size_t i = 0; i < o->mods->n; i++)
-        most = o->mods->mods[i].at.n * o->mods->mods[i].at.k > most ? o->mods->mods[i].at.n * o->mods->mods[i].at.k : most;
+    for (size_t i = 0; i < o->mods->n; i++) {
+        const uint64_t w = (uint64_t)o->mods->mods[i].at.n * o->mods->mods[i].at.k;
+        sum = i == o->mods->first[o->mods->mods[i].layer] ? w : sum + w;
+        most = w > most ? w : most;
+        biggest = sum > biggest ? sum : biggest;
+    }
     searching = z.sums + 4 * (uint64_t)z.look;
     solving = z.kept + (z.sums - z.kept) / 2 + 4 * (uint64_t)z.need.w + 3 * most;
+    if (o->a8) { /* the layer in f32, which the job counts as codes, while moments are shelved */
+        folding = z.sums / 2 + 4 * (uint64_t)z.need.w + 3 * biggest;
+        solving = folding > solving ? folding : solving;
+    }
     out->bytes += (searching > solving ? searching : solving) - 3 * most;
     for (size_t i = 0; i < o->mods->n; i++) {
         const nb_qmod *m = &o->mods->mods[i];
@@ -253,7 +261,7 @@ nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_op
         refine += m->quantized && o->refine ? 1.5 * w * (double)m->at.k : 0;
         clip += m->quantized && nb_role_clips(nb_mod_role(m->mod)) ? w * (double)o->clip * (double)grid_of(m).g : 0;
     }
-    out->macs = z.macs + 2 * t * (layer + attn) + clip + refine + 4 * NB_BLOCK_JUDGE * layer;
+    out->macs = z.macs + 2 * t * (layer * (o->a8 ? NB_BLOCK_CODES : 1) + attn) + clip + refine + 4 * NB_BLOCK_JUDGE * layer;
     return NB_OK;
 }
 
@@ -282,9 +290,14 @@ static nb_status take_buffers(nb_awq_block *b, const sizes *z, nb_err *err)
 nb_status nb_awq_block_open(nb_awq_block **out, nb_model *m, nb_store *s, const nb_calib *c, const nb_awq_opts *o, nb_pool *pool,
                             const nb_host *host, nb_err *err)
 {
-    const nb_block_in in = {
-        .model = m, .store = s, .calib = c, .pool = pool, .host = host, .replay_original = o->replay_original, .all_experts = o->all_experts
-    };
+    const nb_block_in in = { .model = m,
+                             .store = s,
+                             .calib = c,
+                             .pool = pool,
+                             .host = host,
+                             .replay_original = o->replay_original,
+                             .a8 = o->a8,
+                             .all_experts = o->all_experts };
     const nb_qspec spec = { .bits = o->bits, .group_size = o->group_size, .sym = o->sym, .scale_dtype = o->scale_dtype };
     nb_awq_block *b = nb_calloc(1, sizeof *b);
     nb_status rc = NB_OK;
@@ -587,9 +600,10 @@ nb_status nb_awq_block_refine(nb_awq_block *b, nb_mod mod, nb_qlin *q, nb_err *e
     return rc;
 }
 
-nb_status nb_awq_block_put(nb_awq_block *b, nb_mod mod, float *w, double *after, nb_err *err)
+nb_status nb_awq_block_put(nb_awq_block *b, nb_mod mod, const nb_qlin *q, float *w, double *after, nb_err *err)
 {
-    nb_status rc = nb_model_set_linear(b->base.model, b->base.layer, mod, w, err);
+    nb_model *m = b->base.model;
+    nb_status rc = q ? nb_model_set_codes(m, b->base.layer, mod, q, b->base.tmp, err) : nb_model_set_linear(m, b->base.layer, mod, w, err);
 
     if (rc == NB_OK)
         rc = nb_block_read(&b->base, mod, b->base.tmp, err);

@@ -30,6 +30,7 @@ typedef struct nb_awq_opts {
     unsigned clip;        /* candidates of the clip search, 0: none          */
     unsigned refine;      /* sweeps of coordinate descent over the codes, 0: none */
     bool replay_original; /* next block sees the outputs of unquantized ones */
+    bool a8;              /* the model holds codes (nb_model_opts.codes) and runs on 8-bit activations */
     bool all_experts;
     size_t least_tokens; /* experts that fewer tokens reach are rounded plainly */
     nb_dtype scale_dtype;
@@ -95,8 +96,9 @@ nb_status nb_awq_block_take(nb_awq_block *b, nb_mod mod, float **w, double *befo
 nb_status nb_awq_block_folded(nb_awq_block *b, nb_mod mod, float *w, nb_err *err);
 /* After its final rounding: codes of q move one at a time to where the error against the unclipped weights is least. */
 nb_status nb_awq_block_refine(nb_awq_block *b, nb_mod mod, nb_qlin *q, nb_err *err);
-/* Its dequantized values w[n][k] (changed on return) go into the model. *after: relative output error against the original. */
-nb_status nb_awq_block_put(nb_awq_block *b, nb_mod mod, float *w, double *after, nb_err *err);
+/* Its codes, and the same dequantized, w[n][k] (changed on return), go into the model; q NULL: w as it is. *after: relative output
+ * error against the original. */
+nb_status nb_awq_block_put(nb_awq_block *b, nb_mod mod, const nb_qlin *q, float *w, double *after, nb_err *err);
 
 /* Outputs of the block as quantized become the next inputs (or those of the original block), then unbind. */
 nb_status nb_awq_block_replay(nb_awq_block *b, nb_err *err);

@@ -248,7 +248,27 @@ static nb_status drop_culprits(nb_awq_block *b, nb_err *err)
     return rc;
 }
 
-nb_status nb_awq_block_fold(nb_awq_block *b, nb_err *err)
+/* Weights of the layer in f32, or in codes again, as they are stored. */
+static nb_status hold(nb_awq_block *b, size_t codes, size_t *was, nb_err *err)
+{
+    nb_model_unbind_layer(b->base.model, b->base.layer);
+    *was = nb_model_hold_codes(b->base.model, codes);
+    return nb_model_bind_layer(b->base.model, b->base.layer, err);
+}
+
+/* Of inputs that no group was searched for, too: they make room for the layer. */
+static void shelve_moments(nb_awq_block *b)
+{
+    for (size_t i = 0; i < b->base.cap.n_in; i++) {
+        nb_gram *g = &b->base.cap.in[i].gram;
+
+        if (g->sum && g->half && g->state == NB_GRAM_SUMS && nb_gram_take(g))
+            nb_gram_shelve(g);
+    }
+}
+
+/* All in the weights that the model holds. */
+static nb_status fold(nb_awq_block *b, nb_err *err)
 {
     bool same = true;
     nb_status rc = run_test(b, b->test[0], err);
@@ -261,6 +281,26 @@ nb_status nb_awq_block_fold(nb_awq_block *b, nb_err *err)
     if (rc == NB_OK)
         rc = same_output(b, &same, err);
     return rc == NB_OK && !same ? drop_culprits(b, err) : rc;
+}
+
+nb_status nb_awq_block_fold(nb_awq_block *b, nb_err *err)
+{
+    size_t codes = 0, none;
+    nb_status rc = NB_OK;
+
+    if (b->o.a8) {
+        shelve_moments(b);
+        rc = hold(b, 0, &codes, err); /* codes change by more than the test allows */
+    }
+    if (rc == NB_OK)
+        rc = fold(b, err);
+    if (!b->o.a8)
+        return rc;
+    if (rc == NB_OK)
+        rc = hold(b, codes, &none, err);
+    else
+        (void)nb_model_hold_codes(b->base.model, codes);
+    return rc == NB_OK ? nb_awq_apply(b, err) : rc;
 }
 
 /* ---- what is written ---- */

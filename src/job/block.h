@@ -16,6 +16,7 @@
 #include "job/qmods.h"
 #include "model/exec.h"
 
+#define NB_BLOCK_CODES (1.0 / 3) /* time of a multiply-add in 8-bit codes, of one in float32 */
 enum { NB_BLOCK_CHUNK = 1024, NB_BLOCK_EXEC_ROWS = 512, NB_BLOCK_MAX_OPS = 64, NB_BLOCK_SAMPLE = 512, NB_BLOCK_JUDGE = 64 };
 
 /* What to take from where. */

@@ -8,7 +8,7 @@
 #include "solve/solve_refine.h"
 #include "solve/solve_rtn.h"
 
-static const double eight_bits = 1.0 / 3; /* time of a multiply-add in 8-bit codes, of one in float32 */
+static const double eight_bits = NB_BLOCK_CODES;
 
 struct nb_gptq_block {
     nb_block own, *base; /* base: own, or that of another method */

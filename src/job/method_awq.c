@@ -31,6 +31,7 @@ static nb_awq_opts options(const nb_qjob *j)
                           .clip = o->clip,
                           .refine = o->refine,
                           .replay_original = o->replay_original,
+                          .a8 = nb_qjob_codes(j) > 0,
                           .all_experts = o->all_experts,
                           .least_tokens = j->least_tokens,
                           .scale_dtype = o->scale_dtype,
@@ -185,7 +186,7 @@ static nb_status solve(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_quantize_row
     nb_qlin_dequant(q, w);
     row->note = note(j, m->mod);
     row->tokens = nb_awq_block_tokens(s->awq, m->mod);
-    return nb_awq_block_put(s->awq, m->mod, w, &row->after, err);
+    return nb_awq_block_put(s->awq, m->mod, q, w, &row->after, err);
 }
 
 static nb_status end(nb_qjob *j, nb_err *err)

@@ -64,7 +64,10 @@ size_t nb_qjob_codes(const nb_qjob *j)
 {
     size_t g = 64;
 
-    if (j->o->method != NB_QUANT_GPTQ || !nb_gptq_walk_can(&j->plan))
+    if (!nb_gptq_walk_can(&j->plan))
+        return 0;
+    /* losses of whole modules are smaller than what codes change */
+    if (j->o->method != NB_QUANT_GPTQ && (j->o->method != NB_QUANT_AWQ || j->o->inspect || j->o->bits > 4))
         return 0;
     for (size_t i = 0; i < j->mods.n; i++) {
         const nb_qmod *m = &j->mods.mods[i];

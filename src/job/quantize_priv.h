@@ -91,8 +91,8 @@ size_t nb_zero_groups(const nb_qlin *q);
 nb_grid nb_qmod_grid(const nb_qmod *m);
 /* Quantized linears of a layer. */
 size_t nb_qjob_layer_mods(const nb_qjob *j, size_t layer);
-/* Groups of the 8-bit codes that the model is held in while it is calibrated; 0: it is held as f32, where exact values are compared
- * (AWQ) or layers branch. */
+/* Groups of the 8-bit codes that the model is held in while it is calibrated; 0: it is held as f32, where whole modules are
+ * compared (AWQ) or layers branch. */
 size_t nb_qjob_codes(const nb_qjob *j);
 /* Why an expert is rounded plainly. */
 extern const char nb_few_tokens[];

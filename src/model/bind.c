@@ -569,6 +569,14 @@ void nb_model_unbind_layer(nb_model *m, size_t layer)
         free_layer(&m->layers[layer]);
 }
 
+size_t nb_model_hold_codes(nb_model *m, size_t g)
+{
+    const size_t was = m->codes;
+
+    m->codes = g;
+    return was;
+}
+
 /* ---- open, close ---------------------------------------------------------------------------------------------- */
 
 nb_status nb_model_open(nb_store *store, const nb_json *cfg_json, const nb_scan *scan, const nb_model_opts *o, nb_model **out, nb_err *err)

@@ -40,6 +40,8 @@ uint64_t nb_model_step_bytes(const nb_model *m); /* weight bytes read by one dec
 /* Block by block (lazy models). Layers are packed on bind and released on unbind. */
 nb_status nb_model_bind_layer(nb_model *m, size_t layer, nb_err *err);
 void nb_model_unbind_layer(nb_model *m, size_t layer);
+/* Layers bound from now on are held as opts.codes says, now g; 0: f32. Returns what it was. */
+size_t nb_model_hold_codes(nb_model *m, size_t g);
 /* Replace one linear of a bound layer by f32 values w[n][k] (the fused matrix it belongs to must be f32: opts.f32). */
 nb_status nb_model_set_linear(nb_model *m, size_t layer, nb_mod mod, const float *w, nb_err *err);
 /* The same by the codes it was quantized to: exactly, but for a model of codes whose groups do not fit into q's. scratch [n][k]. */

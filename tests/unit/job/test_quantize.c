@@ -158,7 +158,7 @@ static void folds_hold(void **state)
             if (r >= NB_ROLE_V) /* clipped, or not there */
                 continue;
             assert_int_equal(nb_awq_block_take(f.b, (nb_role)r, &w, &before, &err), NB_OK);
-            assert_int_equal(nb_awq_block_put(f.b, (nb_role)r, w, &after, &err), NB_OK);
+            assert_int_equal(nb_awq_block_put(f.b, (nb_role)r, NULL, w, &after, &err), NB_OK);
             assert_true(before > 1e-6 && after < 1e-12);
         }
         assert_int_equal(nb_awq_block_replay(f.b, &err), NB_OK);
