@@ -7,11 +7,6 @@
 #include <sys/random.h>
 
 #include "base/bits.h"
-#include "base/cpu.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 static const uint32_t round_k[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
@@ -38,7 +33,7 @@ static void put_be32(uint8_t *p, uint32_t v)
         p[i] = (uint8_t)(v >> (24 - 8 * i));
 }
 
-void nb_sha256_block_plain(uint32_t h[8], const uint8_t p[64])
+static void block(uint32_t h[8], const uint8_t *p)
 {
     uint32_t w[64], v[8];
 
@@ -64,47 +59,6 @@ void nb_sha256_block_plain(uint32_t h[8], const uint8_t p[64])
         }
     for (int i = 0; i < 8; i++)
         h[i] += v[i];
-}
-
-#if defined(__x86_64__)
-/* The same with the instructions for it, which hold the state as a b e f and c d g h, highest first. */
-__attribute__((target("sha,sse4.1"))) static void block_sha(uint32_t h[8], const uint8_t *p)
-{
-    const __m128i turn = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
-    const __m128i dcba = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(const void *)h), 0xb1);
-    const __m128i hgfe = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(const void *)(h + 4)), 0x1b);
-    const __m128i abef = _mm_alignr_epi8(dcba, hgfe, 8), cdgh = _mm_blend_epi16(hgfe, dcba, 0xf0);
-    __m128i s0 = abef, s1 = cdgh, w[4];
-
-    for (int i = 0; i < 4; i++)
-        w[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(p + 16 * i)), turn);
-    for (int t = 0; t < 64; t += 16)
-        for (int i = 0; i < 4; i++) {
-            const __m128i last = w[(i + 3) & 3];
-            __m128i next = w[i];
-            if (t > 0)
-                next = w[i] = _mm_sha256msg2_epu32(
-                    _mm_add_epi32(_mm_sha256msg1_epu32(w[i], w[(i + 1) & 3]), _mm_alignr_epi8(last, w[(i + 2) & 3], 4)), last);
-            next = _mm_add_epi32(next, _mm_loadu_si128((const __m128i *)(const void *)(round_k + t + 4 * i)));
-            s1 = _mm_sha256rnds2_epu32(s1, s0, next);
-            s0 = _mm_sha256rnds2_epu32(s0, s1, _mm_shuffle_epi32(next, 0x0e));
-        }
-    s0 = _mm_shuffle_epi32(_mm_add_epi32(s0, abef), 0x1b);
-    s1 = _mm_shuffle_epi32(_mm_add_epi32(s1, cdgh), 0xb1);
-    _mm_storeu_si128((__m128i *)(void *)h, _mm_blend_epi16(s0, s1, 0xf0));
-    _mm_storeu_si128((__m128i *)(void *)(h + 4), _mm_alignr_epi8(s1, s0, 8));
-}
-#endif
-
-static void block(uint32_t h[8], const uint8_t *p)
-{
-#if defined(__x86_64__)
-    if (nb_cpu_features() & NB_CPU_SHA) {
-        block_sha(h, p);
-        return;
-    }
-#endif
-    nb_sha256_block_plain(h, p);
 }
 
 void nb_sha256_init(nb_sha256 *s)

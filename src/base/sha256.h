@@ -17,8 +17,6 @@ void nb_sha256_init(nb_sha256 *s);
 void nb_sha256_add(nb_sha256 *s, const void *p, size_t n);
 void nb_sha256_add_le32(nb_sha256 *s, uint32_t v);
 void nb_sha256_end(nb_sha256 *s, uint8_t out[32]);
-/* h after 64 bytes more, in plain C: what the processor's own instructions for it, which nb_sha256_add takes where they are, must give. */
-void nb_sha256_block_plain(uint32_t h[8], const uint8_t p[64]);
 
 /* HMAC-SHA256 over several pieces: begin with the key, add to *s, end with the key again. */
 void nb_hmac_init(nb_sha256 *s, const uint8_t *key, size_t n_key); /* n_key <= 64 */

@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "base/rng.h"
 #include "base/sha256.h"
 
 static const char *hex(const uint8_t h[32])
@@ -65,25 +64,6 @@ static void test_pieces(void **state)
     }
 }
 
-/* The processor's instructions give what plain C gives. */
-static void test_plain(void **state)
-{
-    uint8_t data[64];
-    nb_sha256 s;
-    uint32_t h[8];
-
-    (void)state;
-    nb_sha256_init(&s);
-    memcpy(h, s.h, sizeof h);
-    for (unsigned i = 0; i < 200; i++) {
-        for (unsigned j = 0; j < sizeof data; j++)
-            data[j] = (uint8_t)(nb_rng_uniform(1, i, j) * 256);
-        nb_sha256_add(&s, data, sizeof data);
-        nb_sha256_block_plain(h, data);
-        assert_memory_equal(s.h, h, sizeof h);
-    }
-}
-
 /* RFC 4231, cases 1 and 2. */
 static void test_hmac(void **state)
 {
@@ -121,8 +101,10 @@ static void test_helpers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors), cmocka_unit_test(test_pieces),  cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_hmac),    cmocka_unit_test(test_helpers),
+        cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_hmac),
+        cmocka_unit_test(test_helpers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
