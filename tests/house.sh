@@ -24,7 +24,7 @@ floors() {
 # One includer per external library (ARCHITECTURE decision 9).
 includers() {
     for row in jansson.h:src/base/json.c microhttpd.h:src/serve/http.c pcre2.h:src/text/pattern.c utf8proc.h:src/text/norm.c \
-        zip.h:src/io/torch_zip.c  mpi.h:src/dist/comm_mpi.c; do
+        zip.h:src/io/torch_zip.c mpi.h:src/dist/comm_mpi.c; do
         for f in $(git grep -lE "^ *# *include *<${row%%:*}>" -- src include || true); do
             [ "$f" = "${row#*:}" ] || fail "$f includes <${row%%:*}>; only ${row#*:} may"
         done

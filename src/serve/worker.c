@@ -468,7 +468,6 @@ static void linger(nb_worker *w)
 {
     const double until = nb_now() + w->stats.last_step_s / LINGER_SHARE;
     const struct timespec at = { .tv_sec = (time_t)until, .tv_nsec = (long)(1e9 * (until - floor(until))) };
-
     const size_t want = w->n_ended + w->n_missed;
 
     w->n_missed = 0;
