@@ -9,17 +9,20 @@
 #include "kern/kern.h"
 #include "solve/linalg.h"
 
-enum { MR = NB_TILE_M, MC = 96, KC = 256 }; /* rows of a tile; rows and depth of a packed block, which stays in L2 */
+/* Rows of a tile; depth of a packed block. Its rows, MC, are as many as a stack of 1 MB has room for beside what a sanitizer takes of it. */
+enum { MR = NB_TILE_M, KC = 256 };
 
 #define T    float
 #define R(x) f32_##x
 #define NR   NB_TILE_F32
+#define MC   96
 #define TILE tile_f32
 #include "solve/gemm_body.inc"
 
 #define T    double
 #define R(x) f64_##x
 #define NR   NB_TILE_F64
+#define MC   32
 #define TILE tile_f64
 #include "solve/gemm_body.inc"
 
