@@ -42,20 +42,20 @@ struct chol_ctx {
     size_t k, p; /* the panel: columns p .. p + B */
 };
 
-/* X Lᵀ = x for the tile L[n][n]: x holds X turned, a column of B rows after another. */
-NB_WIDE static void solve_turned(const double *l, size_t lda, size_t n, double *x)
+/* x[n][B]: L x = x for the tile L. */
+NB_WIDE static void solve_tile(const double *l, size_t k, size_t n, double *x)
 {
-    for (size_t j = 0; j < n; j++) {
-        double *own = x + j * B;
-        for (size_t i = 0; i < j; i++)
-            for (size_t r = 0; r < B; r++)
-                own[r] -= x[i * B + r] * l[j * lda + i];
-        for (size_t r = 0; r < B; r++)
-            own[r] /= l[j * lda + j];
+    for (size_t i = 0; i < n; i++) {
+        double *row = x + i * B;
+        for (size_t j = 0; j < i; j++)
+            for (size_t c = 0; c < B; c++)
+                row[c] -= l[i * k + j] * x[j * B + c];
+        for (size_t c = 0; c < B; c++)
+            row[c] /= l[i * k + i];
     }
 }
 
-/* Tiles [begin, end) of rows below the panel. */
+/* Tiles [begin, end) of rows below the panel: X Lᵀ = x, which turned is L Xᵀ = xᵀ. */
 static void solve_panel(void *user, size_t begin, size_t end, int thread)
 {
     const struct chol_ctx *c = user;
@@ -70,7 +70,7 @@ static void solve_panel(void *user, size_t begin, size_t end, int thread)
         for (size_t j = 0; j < n; j++)
             for (size_t r = 0; r < rows; r++)
                 turned[j * B + r] = x[r * k + j];
-        solve_turned(c->a + p * k + p, k, n, turned);
+        solve_tile(c->a + p * k + p, k, n, turned);
         for (size_t r = 0; r < rows; r++)
             for (size_t j = 0; j < n; j++)
                 x[r * k + j] = turned[j * B + r];
@@ -121,19 +121,6 @@ struct inverse_ctx {
     float *u;
     double *scratch; /* [threads][k][B] */
 };
-
-/* x[n][B]: L x = x for the tile L. */
-NB_WIDE static void solve_tile(const double *l, size_t k, size_t n, double *x)
-{
-    for (size_t i = 0; i < n; i++) {
-        double *row = x + i * B;
-        for (size_t j = 0; j < i; j++)
-            for (size_t c = 0; c < B; c++)
-                row[c] -= l[i * k + j] * x[j * B + c];
-        for (size_t c = 0; c < B; c++)
-            row[c] /= l[i * k + i];
-    }
-}
 
 /* Column tiles [begin, end) of the inverse, each by forward substitution from its diagonal on. */
 static void invert_columns(void *user, size_t begin, size_t end, int thread)
