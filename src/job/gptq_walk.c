@@ -7,7 +7,7 @@
 
 /* ---- which plans ---- */
 
-/* Is the residual and the input of op `at` all that the ops from there on read? Only of kinds that are known here. */
+/* Is the residual and the input of op `at` all that the ops from there on read? Only of plain ones. */
 static bool can_part(const nb_plan *p, size_t at)
 {
     bool written[NB_SLOT_COUNT] = { false };
@@ -15,21 +15,7 @@ static bool can_part(const nb_plan *p, size_t at)
     written[NB_SLOT_X] = written[p->ops[at].in] = true;
     for (size_t i = at; i < p->n_ops; i++) {
         const nb_op *op = &p->ops[i];
-        switch (op->kind) {
-        case NB_OP_NORM:
-        case NB_OP_LINEAR:
-        case NB_OP_QKNORM:
-        case NB_OP_CLIP:
-        case NB_OP_ROPE:
-        case NB_OP_ATTN:
-        case NB_OP_ACT:
-        case NB_OP_ACT_MUL:
-        case NB_OP_ADD:
-            break;
-        default:
-            return false;
-        }
-        if (!written[op->in] || op->when != NB_WHEN_ALWAYS || (op->kind == NB_OP_ADD && !written[op->out]))
+        if (!nb_op_is_plain(op->kind) || !written[op->in] || op->when != NB_WHEN_ALWAYS || (op->kind == NB_OP_ADD && !written[op->out]))
             return false;
         written[op->out] = true;
     }

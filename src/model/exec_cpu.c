@@ -193,7 +193,7 @@ static void copy_out(const nb_xcpu *x, nb_slot s, float *dst, size_t m)
     rows_out(x, s, dst, x->m->plan.slot_len[s], m);
 }
 
-/* What a span of ops does with a slot. Ops of kinds that are not listed may use slots they do not name. */
+/* What a span of ops does with a slot. Ops that are not plain may use slots they do not name. */
 enum { READS = 1, WRITES = 2, OTHERS = 4 };
 
 static int uses(const nb_plan *p, size_t op0, size_t op1, nb_slot s)
@@ -203,21 +203,9 @@ static int uses(const nb_plan *p, size_t op0, size_t op1, nb_slot s)
     for (size_t i = op0; i < op1; i++) {
         const nb_op *op = &p->ops[i];
 
-        switch (op->kind) {
-        case NB_OP_NORM:
-        case NB_OP_LINEAR:
-        case NB_OP_QKNORM:
-        case NB_OP_CLIP:
-        case NB_OP_ROPE:
-        case NB_OP_ATTN:
-        case NB_OP_ACT:
-        case NB_OP_ACT_MUL:
-        case NB_OP_ADD:
-            how |= (op->in == s ? READS : 0) | (op->out == s ? WRITES | READS : 0); /* an addition reads it */
-            break;
-        default:
+        if (!nb_op_is_plain(op->kind))
             return READS | WRITES | OTHERS;
-        }
+        how |= (op->in == s ? READS : 0) | (op->out == s ? WRITES | READS : 0); /* an addition reads it */
     }
     return how;
 }

@@ -5,6 +5,24 @@
 
 #include "base/mem.h"
 
+bool nb_op_is_plain(nb_op_kind kind)
+{
+    switch (kind) {
+    case NB_OP_NORM:
+    case NB_OP_LINEAR:
+    case NB_OP_QKNORM:
+    case NB_OP_CLIP:
+    case NB_OP_ROPE:
+    case NB_OP_ATTN:
+    case NB_OP_ACT:
+    case NB_OP_ACT_MUL:
+    case NB_OP_ADD:
+        return true;
+    default:
+        return false;
+    }
+}
+
 bool nb_plan_runs(const nb_plan *p, const nb_op *op, size_t layer)
 {
     const nb_config *c = p->cfg;

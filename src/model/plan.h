@@ -59,6 +59,8 @@ typedef enum nb_op_kind {
     NB_OP_PLUS,      /* in added where the outputs of the first role lie in out */
     NB_OP_COUNT
 } nb_op_kind;
+/* Does an op of that kind use no slots but those it names, and no state of a sequence but keys and values? */
+bool nb_op_is_plain(nb_op_kind kind);
 
 typedef enum nb_slot {
     NB_SLOT_X,
