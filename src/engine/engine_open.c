@@ -182,7 +182,7 @@ nb_status nb_engine_open(nb_model *m, const nb_engine_opts *opts, nb_engine **ou
     o.window = o.n_near ? nb_exec_window(c) : 0;
     o.config = c;
     rc = nb_exec_cpu_open(m, &xo, &x, err);
-    if (rc == NB_OK && o.tune && nb_model_step_bytes(m) <= NB_TUNE_BYTES && (rc = nb_exec_tune(x, o.pool, c->vocab, err)) != NB_OK)
+    if (rc == NB_OK && o.tune && (rc = nb_exec_tune(x, m, o.pool, err)) != NB_OK)
         nb_exec_close(x);
     if (rc == NB_OK)
         rc = nb_engine_open_exec(x, c->vocab, &o, out, err);

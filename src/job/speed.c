@@ -144,8 +144,8 @@ static nb_status prepare(speed *s, nb_speed *out, nb_err *err)
     for (size_t i = 0; i < s->n_pages; i++)
         s->pages[i] = (uint32_t)i;
     rc = nb_exec_cpu_open(s->model, &xo, &s->exec, err);
-    if (rc == NB_OK && o->tune && nb_model_step_bytes(s->model) <= NB_TUNE_BYTES)
-        rc = nb_exec_tune(s->exec, o->pool, c->vocab, err);
+    if (rc == NB_OK && o->tune)
+        rc = nb_exec_tune(s->exec, s->model, o->pool, err);
     if (rc == NB_OK)
         out->few_threads = nb_exec_few(s->exec);
     if (rc == NB_OK && !(s->states = nb_alloc_array(o->n_depths, nb_exec_state_bytes(s->exec) + 1)))

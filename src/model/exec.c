@@ -8,7 +8,8 @@
 
 enum {
     FEW_ROWS = 4, /* a step of so many rows has work for all threads */
-    TRY_EVERY = 32
+    TRY_EVERY = 32,
+    TUNE_BYTES = 256 << 20 /* more weights a step keep every thread busy, and trying takes too long */
 };
 
 void nb_exec_close(nb_exec *x)
@@ -110,18 +111,19 @@ static void run_one(void *ctx)
         s->rc = s->x->ops->run(s->x, &b, s->logits, s->err);
 }
 
-nb_status nb_exec_tune(nb_exec *x, nb_pool *pool, size_t vocab, nb_err *err)
+nb_status nb_exec_tune(nb_exec *x, const nb_model *m, nb_pool *pool, nb_err *err)
 {
-    one_step s = { .x = x, .logits = nb_alloc_array(vocab, sizeof *s.logits), .err = err };
+    one_step s = { .x = x, .err = err };
     double all, best;
 
+    x->few = 0;
+    if (nb_pool_threads(pool) == 1 || nb_model_step_bytes(m) > TUNE_BYTES)
+        return NB_OK;
+    s.logits = nb_alloc_array(nb_model_config(m)->vocab, sizeof *s.logits);
     if (!s.logits)
         return nb_enomem(err, "the measured steps");
-    x->few = 0;
-    if (nb_pool_threads(pool) > 1) {
-        x->pool = pool;
-        x->few = nb_pool_tune(pool, run_one, &s, &all, &best);
-    }
+    x->pool = pool;
+    x->few = nb_pool_tune(pool, run_one, &s, &all, &best);
     if (nb_exec_state_bytes(x) > 0)
         nb_exec_state_claim(x, 0, 0);
     nb_free(s.logits);

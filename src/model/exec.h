@@ -90,12 +90,10 @@ typedef struct nb_tap {
 typedef void nb_tap_fn(void *user, const nb_tap *t);
 void nb_exec_set_tap(nb_exec *x, nb_tap_fn *fn, void *user); /* NULL: off */
 
-/* More weights a step keep every thread busy, and trying takes too long. */
-#define NB_TUNE_BYTES ((uint64_t)256 << 20)
 /* Small models: on how many of the pool's threads a step of one to three rows is fastest, measured by a few steps with token 0 (page 0,
- * slot 0; before any sequence lives there), and so used from here on; now and then
- * twice as many are tried. Bits do not change. NB_ENOMEM. Source: kernels 8. */
-nb_status nb_exec_tune(nb_exec *x, nb_pool *pool, size_t vocab, nb_err *err);
+ * slot 0; before any sequence lives there), and so used from here on; now and then twice as many are
+ * tried. Models of more than 256 MB a step keep all threads. Bits do not change. NB_ENOMEM. Source: kernels 8. */
+nb_status nb_exec_tune(nb_exec *x, const nb_model *m, nb_pool *pool, nb_err *err);
 /* The threads of such a step; 0: all of the pool. */
 int nb_exec_few(const nb_exec *x);
 

@@ -102,7 +102,7 @@ static void threads_and_chunks(void **state)
             mm_fixture x;
             open_kind(&x, kind, (fix_opts){ .threads = rows[i].threads, .max_m = rows[i].max_m, .a8 = a8 });
             if (rows[i].tune) {
-                assert_int_equal(nb_exec_tune(x.f.exec, x.f.pool, MM_VOCAB, NULL), NB_OK);
+                assert_int_equal(nb_exec_tune(x.f.exec, x.f.model, x.f.pool, NULL), NB_OK);
                 assert_in_range(nb_exec_few(x.f.exec), 1, rows[i].threads);
             }
             for (size_t p = 0; p < N; p += rows[i].piece)
