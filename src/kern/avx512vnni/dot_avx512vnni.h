@@ -31,10 +31,22 @@ NB_INLINE __m512i nb_dot4(__m512i acc, __m512i w, __m512i x)
 #endif
 }
 
-/* acc - z*sum in every lane, for sums of A8: |sum| <= 127*128 fits the 16 bits that vpdpwssd multiplies. */
-NB_INLINE __m512i nb_less(__m512i acc, __m512i z, int32_t sum)
+/* Forms of a zero (at most 255) and of a sum of activations whose product is one instruction: with -sum = 128 u + v, 0 <= v < 128, it is
+ * z*v + 128z*u, and all four fit 16 bits, since |sum| <= 32512*128. */
+NB_INLINE __m512i nb_zero_form(__m512i z)
 {
-    return _mm512_dpwssd_epi32(acc, z, _mm512_set1_epi32(-sum & 0xffff));
+    return _mm512_or_si512(z, _mm512_slli_epi32(z, 16 + 7));
+}
+
+NB_INLINE int32_t nb_sum_form(int32_t sum)
+{
+    return (int32_t)((uint32_t)(-sum >> 7) << 16 | (uint32_t)(-sum & 127));
+}
+
+/* acc - z*sum in every lane. */
+NB_INLINE __m512i nb_less(__m512i acc, __m512i z_form, int32_t sum_form)
+{
+    return _mm512_dpwssd_epi32(acc, z_form, _mm512_set1_epi32(sum_form));
 }
 
 #else
@@ -56,9 +68,20 @@ NB_INLINE __m512i nb_dot4(__m512i acc, __m512i w, __m512i x)
 #endif
 }
 
-NB_INLINE __m512i nb_less(__m512i acc, __m512i z, int32_t sum)
+/* acc - z*sum in every lane; both are taken as they are. */
+NB_INLINE __m512i nb_zero_form(__m512i z)
 {
-    return _mm512_sub_epi32(acc, _mm512_mullo_epi32(z, _mm512_set1_epi32(sum)));
+    return z;
+}
+
+NB_INLINE int32_t nb_sum_form(int32_t sum)
+{
+    return sum;
+}
+
+NB_INLINE __m512i nb_less(__m512i acc, __m512i z_form, int32_t sum_form)
+{
+    return _mm512_sub_epi32(acc, _mm512_mullo_epi32(z_form, _mm512_set1_epi32(sum_form)));
 }
 
 #endif
@@ -84,16 +107,10 @@ NB_INLINE __m512i nb_zeros16(const unsigned char *zeros, int j)
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(zeros + 16 * j)));
 }
 
-/* fma(float(d), s*step, y) */
+/* The last line of the formula: fma(float(d), s*step, y), d = acc - z*sum. */
 NB_INLINE __m512 nb_scaled16(__m512i d, __m512 s, float step, __m512 y)
 {
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(d), _mm512_mul_ps(s, _mm512_set1_ps(step)), y);
-}
-
-/* The last line of the formula, with d = acc - z*sum. */
-NB_INLINE __m512 nb_finish16(__m512i acc, __m512i z, int32_t sum, __m512 s, float step, __m512 y)
-{
-    return nb_scaled16(_mm512_sub_epi32(acc, _mm512_mullo_epi32(z, _mm512_set1_epi32(sum))), s, step, y);
 }
 
 #endif

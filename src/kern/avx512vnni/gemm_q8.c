@@ -2,7 +2,7 @@
  *
  * Computes the formula of scalar/gemm_q4.c, whose integer part is exact in any order. Source: spec kernels 2, 5, 6. */
 #include "kern/avx512vnni/avx512vnni.h"
-#include "kern/avx512vnni/dot_avx512vnni.h"
+#include "kern/avx512vnni/tile_bytes.h"
 
 enum {
     CHUNK = 64,  /* tokens that share one pass over a strip; their sums fill 16 KB */
@@ -53,78 +53,18 @@ NB_INLINE void dots_narrow(__m512i acc[4][4], const unsigned char *b, size_t g, 
     }
 }
 
-/* acc[i][j] += codes of the block times one plane of mr tokens, g bytes apart. */
-NB_INLINE void plane(__m512i acc[4][4], const unsigned char *b, size_t g, const int8_t *x, const int mr, const bool first)
-{
-    for (size_t k = 0; k < g; k += 4, b += 256) {
-        __m512i c[4];
-
-        NB_UNROLL
-        for (int j = 0; j < 4; j++) {
-            c[j] = _mm512_load_si512(b + 64 * j);
-            if (first)
-                _mm_prefetch((const char *)b + AHEAD + 64 * j, _MM_HINT_T0);
-        }
-        NB_UNROLL
-        for (int i = 0; i < mr; i++) {
-            const __m512i v = nb_quad(x + i * g + k);
-            NB_UNROLL
-            for (int j = 0; j < 4; j++)
-                acc[i][j] = nb_dot4(acc[i][j], c[j], v);
-        }
-    }
-}
-
-/* Up to four tokens, one block: one set of sums for both planes. */
-NB_INLINE void dots_wide(__m512i acc[4][4], const unsigned char *b, size_t g, const int8_t *xh, const int8_t *xl, const int mr,
-                         const bool first, const bool a8)
-{
-    NB_UNROLL
-    for (int i = 0; i < mr; i++) {
-        NB_UNROLL
-        for (int j = 0; j < 4; j++)
-            acc[i][j] = _mm512_setzero_si512();
-    }
-    plane(acc, b, g, xh, mr, first);
-    if (a8)
-        return;
-    NB_UNROLL
-    for (int i = 0; i < mr; i++) {
-        NB_UNROLL
-        for (int j = 0; j < 4; j++)
-            acc[i][j] = _mm512_slli_epi32(acc[i][j], 8);
-    }
-    plane(acc, b, g, xl, mr, false);
-}
-
 /* mr tokens from index `at` of the activation arrays: t[i][0..63] gets the group's part of the sum. */
 NB_INLINE void tile(const nb_q8 *w, const unsigned char *b, const nb_act *a, size_t at, float *t, const int mr, const bool first,
                     const bool a8)
 {
-    const unsigned char *scales = b + nb_q4_scales_at(w), *zeros = b + nb_q4_zeros_at(w);
-    const int32_t *sum = a->sum + at;
-    const float *step = a->step + at;
     const int8_t *xh = a->hi + at * w->g, *xl = a8 ? NULL : a->lo + at * w->g;
-    __m512i acc[4][4];
+    __m512i acc[NB_TILE_TOKENS][4];
 
     if (mr <= 2 && !a8)
         dots_narrow(acc, b, w->g, xh, xl, mr, first);
     else
-        dots_wide(acc, b, w->g, xh, xl, mr, first, a8);
-    NB_UNROLL
-    for (int j = 0; j < 4; j++) {
-        const __m512 s = nb_scales16(scales, w->wide, j);
-        const __m512i z = nb_zeros16(zeros, j);
-
-        NB_UNROLL
-        for (int i = 0; i < mr; i++) {
-            float *out = t + i * NB_STRIP + 16 * j;
-            if (a8)
-                _mm512_store_ps(out, nb_scaled16(nb_less(acc[i][j], z, sum[i]), s, step[i], _mm512_load_ps(out)));
-            else
-                _mm512_store_ps(out, nb_finish16(acc[i][j], z, sum[i], s, step[i], _mm512_load_ps(out)));
-        }
-    }
+        nb_bytes_tile(acc, b, w->g, xh, xl, mr, first ? AHEAD : 0, a8);
+    nb_tile_finish(w, b, a, at, t, acc, mr);
 }
 
 #define GEMM                                  nb_gemm_q8_avx512vnni
