@@ -96,7 +96,7 @@ typedef struct nibble_model nibble_model;
 
 typedef struct nibble_model_options {
     int threads;             /* <= 0: every core                                      */
-    const char *cpu;         /* cap: "scalar", "avx2", "avx512-vnni"; NULL: the best  */
+    const char *cpu;         /* cap: "scalar", "avx2", "avx512-vnni", "amx"; NULL: the best */
     size_t context;          /* longest prompt + answer; 0: the model's               */
     const nibble_host *host; /* copied; serves nibble_open, nibble_generate and nibble_logits */
 } nibble_model_options;

@@ -1,5 +1,5 @@
 /* cpu.c - processor features by cpuid or the auxiliary vector, sizes by sysconf and the proc file system. */
-#define _GNU_SOURCE /* sched_getaffinity */
+#define _GNU_SOURCE /* sched_getaffinity, syscall */
 #include "base/cpu.h"
 
 #include <pthread.h>
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -36,6 +37,18 @@ static unsigned bit(unsigned reg, unsigned i, unsigned flag)
     return reg >> i & 1u ? flag : 0;
 }
 
+/* Tiles are 8 KB of state that Linux keeps only for a process that has asked (Documentation/arch/x86/xstate.rst). */
+static bool tiles_allowed(void)
+{
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
+
 /* Bit positions: Intel SDM volume 2, CPUID leaves 1 and 7. */
 static void detect_features(void)
 {
@@ -58,7 +71,7 @@ static void detect_features(void)
     f |= bit(b7, 5, NB_CPU_AVX2) | bit(a71, 4, NB_CPU_AVX_VNNI);
     if ((os & 0xe6) == 0xe6 && (b7 >> 16 & 1) && (b7 >> 17 & 1) && (b7 >> 30 & 1) && (b7 >> 31 & 1))
         f |= NB_CPU_AVX512 | bit(c7, 11, NB_CPU_AVX512_VNNI) | bit(c7, 1, NB_CPU_AVX512_VBMI) | bit(a71, 5, NB_CPU_AVX512_BF16);
-    if ((os >> 17 & 3) == 3 && (d7 >> 24 & 1)) /* tiles, and their state kept by the system */
+    if ((os >> 17 & 3) == 3 && (d7 >> 24 & 1) && tiles_allowed())
         f |= bit(d7, 25, NB_CPU_AMX_INT8);
     features = f;
 }

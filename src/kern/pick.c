@@ -4,6 +4,9 @@
 #include "base/mem.h"
 #include "kern/kern.h"
 
+#ifdef NB_HAVE_AMX
+extern const nb_kern nb_kern_amx;
+#endif
 #ifdef NB_HAVE_AVX512VNNI
 extern const nb_kern nb_kern_avx512vnni;
 #endif
@@ -28,6 +31,9 @@ extern const nb_kern nb_kern_neon;
 extern const nb_kern nb_kern_scalar;
 
 static const nb_kern *const tables[] = {
+#ifdef NB_HAVE_AMX
+    &nb_kern_amx,
+#endif
 #ifdef NB_HAVE_AVX512VNNI
     &nb_kern_avx512vnni,
 #endif

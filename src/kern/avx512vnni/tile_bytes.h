@@ -24,6 +24,17 @@ NB_INLINE void nb_spread(const unsigned char *b, size_t g, unsigned char *to, si
     }
 }
 
+/* Asks for n tokens from index `at` of the activation arrays. Those of the next group lie a->m tokens on, where no processor looks by
+ * itself. */
+NB_INLINE void nb_ask_tokens(const nb_act *a, size_t at, size_t n, const bool a8)
+{
+    for (size_t off = 0; off < n * a->g; off += 64) {
+        _mm_prefetch(a->hi + at * a->g + off, _MM_HINT_T1);
+        if (!a8)
+            _mm_prefetch(a->lo + at * a->g + off, _MM_HINT_T1);
+    }
+}
+
 /* acc[i][j] += codes of the block times one plane of mr tokens, g bytes apart; dist > 0: the line that far ahead is prefetched. */
 NB_INLINE void nb_bytes_plane(__m512i acc[NB_TILE_TOKENS][4], const unsigned char *b, size_t g, const int8_t *x, const int mr,
                               const size_t dist)
