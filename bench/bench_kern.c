@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cpu.h"
 #include "base/log.h"
@@ -146,6 +147,21 @@ static void teardown(job *j)
     nb_qlin_clear(&j->hub);
 }
 
+/* Bytes of weights that no cache holds: at least 96 MB, and twice the last level where that is known. Scalar code would take minutes. */
+static size_t past_caches(const job *j)
+{
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    const long last = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#else
+    const long last = 0;
+#endif
+    const size_t least = 96u << 20;
+
+    if (!j->kern->need)
+        return 1u << 20;
+    return last > 0 && 2 * (size_t)last > least ? 2 * (size_t)last : least;
+}
+
 /* Is this one of those asked for? */
 static bool wanted(const job *j, const char *kind)
 {
@@ -161,7 +177,7 @@ static void bench_stream(job *j, size_t k, size_t g, size_t m)
         return;
     double ratio[ROUNDS], rate[ROUNDS], read[ROUNDS];
 
-    setup(j, j->kern->need ? 96u << 20 : 1u << 20, k, g, m); /* past the caches; scalar code would take minutes */
+    setup(j, past_caches(j), k, g, m);
     const double bytes = (double)(j->w.n_strips * j->w.n_groups * j->w.block_bytes);
     for (int r = 0; r < ROUNDS; r++) {
         const double t_read = pass(j, j->w.n_strips, read_part, 3), t_gemm = pass(j, j->w.n_strips, gemm_part, 3);
