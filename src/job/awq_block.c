@@ -228,7 +228,7 @@ nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_op
 {
     const double t = (double)rows * (double)len, attn = (double)p->slot_len[NB_SLOT_ATT] * (double)len * 2; /* at half the speed */
     double layer = 0, clip = 0, refine = 0;
-    uint64_t searching, solving, folding, most = 0, biggest = 0, sum = 0;
+    uint64_t searching, solving, own, most = 0, biggest = 0, sum = 0;
     sizes z;
     nb_status rc = find_sizes(p, s, o, rows, len, &z, err);
 
@@ -236,24 +236,23 @@ nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_op
         return rc;
     *out = nb_block_bytes(p, &z.need, rows, len, o->replay_original);
     out->spill += 4 * (uint64_t)rows * len * z.span;
-    out->bytes += 8 * (uint64_t)rows * len + 4 * (uint64_t)z.need.chunk * z.out +
-                  8 * (uint64_t)NB_AWQ_TEST_ROWS * len * (p->cfg->d_model + nb_plan_carry(p));
-    out->bytes += z.gram ? nb_gram_half_bytes(z.gram) : 0;
-    /* moments and w while scales are searched; or one input's moments, the others shelved, w and codes (which the job counts) */
-    out->bytes -= 4 * (uint64_t)z.need.w + z.sums;
+    own = 8 * (uint64_t)rows * len + 4 * (uint64_t)z.need.chunk * z.out +
+          8 * (uint64_t)NB_AWQ_TEST_ROWS * len * (p->cfg->d_model + nb_plan_carry(p));
+    own += z.gram ? nb_gram_half_bytes(z.gram) : 0;
+    out->bytes += own - z.sums; /* moments stand below */
+    out->idle = out->bytes;
     for (size_t i = 0; i < o->mods->n; i++) {
         const uint64_t w = (uint64_t)o->mods->mods[i].at.n * o->mods->mods[i].at.k;
         sum = i == o->mods->first[o->mods->mods[i].layer] ? w : sum + w;
         most = w > most ? w : most;
         biggest = sum > biggest ? sum : biggest;
     }
+    if (o->a8) /* the layer in f32 while all moments are shelved, without tmp */
+        out->whole = out->bytes - 4 * (uint64_t)z.need.linear + z.sums / 2 + 4 * biggest;
+    /* moments and w while scales are searched; or one input's moments, the others shelved, w and codes (which the job counts) */
     searching = z.sums + 4 * (uint64_t)z.look;
     solving = z.kept + (z.sums - z.kept) / 2 + 4 * (uint64_t)z.need.w + 3 * most;
-    if (o->a8) { /* the layer in f32, which the job counts as codes, while moments are shelved */
-        folding = z.sums / 2 + 4 * (uint64_t)z.need.w + 3 * biggest;
-        solving = folding > solving ? folding : solving;
-    }
-    out->bytes += (searching > solving ? searching : solving) - 3 * most;
+    out->bytes += (searching > solving ? searching : solving) - 3 * most - 4 * (uint64_t)z.need.w;
     for (size_t i = 0; i < o->mods->n; i++) {
         const nb_qmod *m = &o->mods->mods[i];
         const double w = (double)m->at.n * (double)m->at.k / (double)p->cfg->n_layers;

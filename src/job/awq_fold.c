@@ -290,6 +290,7 @@ nb_status nb_awq_block_fold(nb_awq_block *b, nb_err *err)
 
     if (b->o.a8) {
         shelve_moments(b);
+        nb_block_release_tmp(&b->base);
         rc = hold(b, 0, &codes, err); /* codes change by more than the test allows */
     }
     if (rc == NB_OK)
@@ -300,6 +301,8 @@ nb_status nb_awq_block_fold(nb_awq_block *b, nb_err *err)
         rc = hold(b, codes, &none, err);
     else
         (void)nb_model_hold_codes(b->base.model, codes);
+    if (rc == NB_OK)
+        rc = nb_block_hold(&b->base, err);
     return rc == NB_OK ? nb_awq_apply(b, err) : rc;
 }
 

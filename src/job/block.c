@@ -51,6 +51,7 @@ nb_block_cost nb_block_bytes(const nb_plan *p, const nb_block_need *need, size_t
         c.bytes += 4 * tokens + 8 * (uint64_t)need->expert_k * (NB_BLOCK_EXEC_ROWS + NB_BLOCK_SAMPLE + 2);
     for (int i = 0; i < NB_SLOT_COUNT; i++) /* rows inside the executor, keys and values of a chunk */
         c.bytes += 4 * (uint64_t)p->slot_width[i] * (i == NB_SLOT_QKV ? NB_BLOCK_EXEC_ROWS + need->chunk : NB_BLOCK_EXEC_ROWS);
+    c.idle = c.bytes;
     return c;
 }
 
@@ -304,11 +305,17 @@ const nb_input *nb_block_input(const nb_block *b, nb_mod mod)
 
 /* ---- weights ---- */
 
+void nb_block_release_tmp(nb_block *b)
+{
+    nb_free(b->tmp);
+    b->tmp = NULL;
+}
+
 void nb_block_release(nb_block *b)
 {
     nb_free(b->w);
-    nb_free(b->tmp);
-    b->w = b->tmp = NULL;
+    b->w = NULL;
+    nb_block_release_tmp(b);
 }
 
 nb_status nb_block_hold(nb_block *b, nb_err *err)

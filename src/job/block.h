@@ -68,11 +68,13 @@ typedef struct nb_block {
 void nb_block_sizes(const nb_plan *p, size_t rows, size_t len, nb_block_need *need);
 /* What a job will take, for its plan. */
 typedef struct nb_block_cost {
-    uint64_t bytes; /* that are in memory in any case                              */
-    uint64_t spill; /* activations: in memory too, or in files when memory is short */
-    double macs;    /* multiply-adds of one layer                                  */
+    uint64_t bytes; /* in memory while a layer is at work, beside that layer and the codes of a linear */
+    uint64_t whole; /* instead, while linears are not solved: with the layer in float32; 0: never      */
+    uint64_t idle;  /* instead, before the layers and after them                                       */
+    uint64_t spill; /* activations: in memory too, or in files when memory is short                    */
+    double macs;    /* multiply-adds of one layer                                                      */
 } nb_block_cost;
-/* What open will take and the executor with it, besides the model; macs 0. */
+/* What open will take and the executor with it, besides the model, at work and idle; whole and macs 0. */
 nb_block_cost nb_block_bytes(const nb_plan *p, const nb_block_need *need, size_t rows, size_t len, bool replay_original);
 
 /* Take the buffers and run the embedding, unless calib->resumed. On failure *b is cleared. */
@@ -102,8 +104,9 @@ nb_status nb_block_expert(nb_block *b, size_t e, int which, const float *s, nb_g
 /* What one linear reads: its op's inputs, or those of its expert as nb_block_expert found them last. */
 const nb_input *nb_block_input(const nb_block *b, nb_mod mod);
 
-/* Give back w and tmp, and take them again: whoever needs the room in between. */
+/* Give back w and tmp, or tmp alone, and take them again: whoever needs the room in between. */
 void nb_block_release(nb_block *b);
+void nb_block_release_tmp(nb_block *b);
 nb_status nb_block_hold(nb_block *b, nb_err *err);
 
 /* Original weights of one linear as f32 into w[n][k]; NaN and Inf are refused here (NU-01). */

@@ -98,7 +98,11 @@ static nb_block_cost cost(const nb_qjob *j)
     /* what can fail here fails again when the block is opened */
     if (nb_awq_block_cost(&j->plan, j->src.store, &o, j->calib.rows, j->calib.len, &c, NULL) != NB_OK)
         return (nb_block_cost){ 0 };
-    return (nb_block_cost){ .bytes = c.bytes + g.bytes, .spill = c.spill + g.spill, .macs = c.macs + g.macs };
+    c.bytes += g.bytes;
+    c.whole += c.whole ? g.bytes : 0;
+    c.spill += g.spill;
+    c.macs += g.macs;
+    return c;
 }
 
 static nb_status writes(const nb_qjob *j, nb_qwrites *out, nb_err *err)

@@ -102,6 +102,11 @@ static outer outer_bytes(const nb_qjob *j)
     return o;
 }
 
+static uint64_t greater(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Resident at once when activations are in memory, and when they are in files. */
 static void need(const nb_qjob *j, const nb_block_cost *c, uint64_t *in_memory, uint64_t *in_files)
 {
@@ -110,15 +115,15 @@ static void need(const nb_qjob *j, const nb_block_cost *c, uint64_t *in_memory, 
     uint64_t most, layer, stored, packed, base;
 
     sizes(j, &most, &layer, &stored);
-    base = nb_rss_now() + SLACK + 3 * most; /* codes, packed words, scales */
+    base = nb_rss_now() + SLACK;
     if (!j->method->calibrates) {
-        *in_memory = *in_files = base + 12 * most + 2 * out.most; /* float32 in and out, stored bytes; copies */
+        *in_memory = *in_files = base + 15 * most + 2 * out.most; /* codes, words; float32 in and out, stored bytes; copies */
         return;
     }
-    /* one byte a weight, scale and zero point of groups, or four; stored bytes of one linear at a time. Embedding and head are read
-     * before and after the layers */
-    packed = (codes ? layer + layer * 5 / (codes >= 32 ? 32 : 8) : 4 * layer) + stored * most / layer;
-    base += (packed > out.read ? packed : out.read) + out.held + c->bytes;
+    /* one byte a weight, scale and zero point of groups, or four. Codes, packed words and scales of a linear that is solved; stored
+     * bytes of one at a time */
+    packed = codes ? layer + layer * 5 / (codes >= 32 ? 32 : 8) : 4 * layer;
+    base += out.held + greater(out.read + c->idle, stored * most / layer + greater(packed + 3 * most + c->bytes, c->whole));
     *in_memory = base + c->spill;
     *in_files = base + (c->spill && j->calib.rows ? c->spill / j->calib.rows * (NB_BLOCK_CHUNK / j->calib.len + 1) : 0);
     if (*in_files > *in_memory)
