@@ -243,6 +243,8 @@ nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_op
     out->idle = out->bytes;
     for (size_t i = 0; i < o->mods->n; i++) {
         const uint64_t w = (uint64_t)o->mods->mods[i].at.n * o->mods->mods[i].at.k;
+        if (o->mods->mods[i].mod == NB_MOD_HEAD)
+            continue;
         sum = i == o->mods->first[o->mods->mods[i].layer] ? w : sum + w;
         most = w > most ? w : most;
         biggest = sum > biggest ? sum : biggest;
@@ -296,7 +298,8 @@ nb_status nb_awq_block_open(nb_awq_block **out, nb_model *m, nb_store *s, const 
                              .host = host,
                              .replay_original = o->replay_original,
                              .a8 = o->a8,
-                             .all_experts = o->all_experts };
+                             .all_experts = o->all_experts,
+                             .to_head = o->to_head };
     const nb_qspec spec = { .bits = o->bits, .group_size = o->group_size, .sym = o->sym, .scale_dtype = o->scale_dtype };
     nb_awq_block *b = nb_calloc(1, sizeof *b);
     nb_status rc = NB_OK;

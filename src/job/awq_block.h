@@ -32,6 +32,7 @@ typedef struct nb_awq_opts {
     bool replay_original; /* next block sees the outputs of unquantized ones */
     bool a8;              /* the model holds codes (nb_model_opts.codes) and runs on 8-bit activations */
     bool all_experts;
+    bool to_head;        /* nb_block_in */
     size_t least_tokens; /* experts that fewer tokens reach are rounded plainly */
     nb_dtype scale_dtype;
     nb_dtype norm_dtype; /* folded norms are stored in this type            */

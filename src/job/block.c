@@ -121,6 +121,7 @@ nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need 
     b->pool = in->pool;
     b->host = in->host;
     b->all_experts = in->all_experts;
+    b->to_head = in->to_head;
     b->d = b->plan->cfg->d_model;
     b->width = b->d + nb_plan_carry(b->plan);
     b->tokens = in->calib->rows * in->calib->len;
@@ -347,14 +348,19 @@ nb_status nb_block_read(nb_block *b, nb_mod mod, float *w, nb_err *err)
     return nb_read_linear(b->store, b->plan, b->layer, mod, w, err);
 }
 
+nb_status nb_input_error(nb_pool *pool, const nb_input *in, const float *w, const float *v, size_t n, double *norm, double *e, nb_err *err)
+{
+    const size_t step = in->n_sample > NB_BLOCK_JUDGE ? in->n_sample / NB_BLOCK_JUDGE : 1;
+
+    return nb_output_error(pool, w, v, n, in->k, in->n_sample ? in->sample : NULL, in->k * step, in->n_sample / step, norm, e, err);
+}
+
 nb_status nb_block_error(nb_block *b, nb_mod mod, const float *w, const float *v, double *norm, double *e, nb_err *err)
 {
-    const nb_input *in = nb_block_input(b, mod);
-    const size_t step = in->n_sample > NB_BLOCK_JUDGE ? in->n_sample / NB_BLOCK_JUDGE : 1;
     size_t n, k;
 
     nb_mod_size(b->plan, b->layer, mod, &n, &k);
-    return nb_output_error(b->pool, w, v, n, k, in->n_sample ? in->sample : NULL, in->k * step, in->n_sample / step, norm, e, err);
+    return nb_input_error(b->pool, nb_block_input(b, mod), w, v, n, norm, e, err);
 }
 
 /* ---- replay ---- */
@@ -364,6 +370,11 @@ static nb_status replay_chunk(void *user, const nb_batch *batch, size_t at, nb_e
     nb_block *b = user;
 
     return nb_exec_layers(b->exec, batch, b->h + at * b->width, b->layer, b->layer + 1, err);
+}
+
+bool nb_block_goes_on(const nb_block *b)
+{
+    return b->to_head || b->layer + 1 < b->plan->cfg->n_layers;
 }
 
 nb_status nb_block_replay(nb_block *b, nb_err *err)
@@ -376,7 +387,7 @@ nb_status nb_block_replay(nb_block *b, nb_err *err)
         b->h_next_mem = t;
         b->h = b->h_mem.p;
         b->h_next = b->h_next_mem.p;
-    } else if (b->layer + 1 < b->plan->cfg->n_layers) {
+    } else if (nb_block_goes_on(b)) {
         rc = nb_block_each(b, b->calib->rows, replay_chunk, b, err);
     }
     nb_model_unbind_layer(b->model, b->layer);

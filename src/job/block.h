@@ -29,6 +29,7 @@ typedef struct nb_block_in {
     bool replay_original; /* the next block sees the outputs of the unquantized one */
     bool a8;              /* linears run on 8-bit activations: 0.7 % of noise, for less of the time */
     bool all_experts;     /* every expert is calibrated with all tokens, whatever the router says */
+    bool to_head;         /* the last layer is run on, too: the head is solved behind it */
 } nb_block_in;
 
 /* Sizes that follow from the plan, and what to keep of each LINEAR op besides its sums and samples. */
@@ -53,7 +54,7 @@ typedef struct nb_block {
     size_t layer, d, tokens;
     size_t width;  /* d, and what goes from layer to layer beside the residual */
     bool captured; /* since bind */
-    bool all_experts;
+    bool all_experts, to_head;
     nb_input expert[2]; /* of the expert asked for last: what gate and up read, what down reads */
     uint32_t *taken;    /* [tokens] its tokens */
     float *act;         /* [NB_BLOCK_EXEC_ROWS][2 * expert_k] */
@@ -114,6 +115,11 @@ nb_status nb_block_read(nb_block *b, nb_mod mod, float *w, nb_err *err);
 /* Relative output error of v against w on NB_BLOCK_JUDGE or a few more of the sampled inputs of the linear; norm as in nb_output_error. */
 nb_status nb_block_error(nb_block *b, nb_mod mod, const float *w, const float *v, double *norm, double *e, nb_err *err);
 
+/* The same on what an input keeps, for outputs w and v [n][in->k]. */
+nb_status nb_input_error(nb_pool *pool, const nb_input *in, const float *w, const float *v, size_t n, double *norm, double *e, nb_err *err);
+
+/* Do the rows go on behind this layer? */
+bool nb_block_goes_on(const nb_block *b);
 /* Outputs of the block as it is now (or those of the original block) become the next inputs; unbind. */
 nb_status nb_block_replay(nb_block *b, nb_err *err);
 

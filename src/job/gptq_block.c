@@ -22,6 +22,7 @@ struct nb_gptq_block {
     nb_gptq_walk walk;
     float *h;              /* [k][k] damped second moments, when codes are refined */
     nb_cross cross, resid; /* to the original model; sums are NULL where there is none */
+    nb_input head;         /* what the head reads */
 };
 
 /* Work for all experts of a layer, each with its share of the tokens. */
@@ -183,6 +184,8 @@ void nb_gptq_block_close(nb_gptq_block *b)
     if (!b)
         return;
     clear_input(b);
+    nb_free(b->head.sample);
+    nb_gram_clear(&b->head.gram);
     nb_gptq_walk_clear(&b->walk);
     nb_block_clear(&b->own);
     nb_free(b);
@@ -250,12 +253,35 @@ static nb_status walk_to(nb_gptq_block *b, nb_input *in, nb_err *err)
     return rc == NB_OK ? nb_gptq_walk_to(&b->walk, in, paired ? &pair : NULL, err) : rc;
 }
 
+/* Of the head, when all layers are done; a job that was stopped there brings the original model behind them again. */
+static nb_status head_moments(nb_gptq_block *b, nb_err *err)
+{
+    nb_input *in = &b->head;
+    const bool paired = b->x.share > 0;
+    const nb_gptq_pair pair = { .d = &b->cross };
+    nb_status rc;
+
+    in->k = b->base->plan->cfg->embed_dim;
+    if (!in->sample)
+        in->sample = nb_alloc_array(b->base->cap.n_sample, in->k * sizeof *in->sample);
+    rc = in->sample ? nb_gram_init(&in->gram, in->k, err) : nb_enomem(err, "the inputs of the head");
+    if (rc == NB_OK && paired)
+        rc = nb_cross_init(&b->cross, in->k, in->k, err);
+    if (rc == NB_OK)
+        rc = nb_gptq_walk_reach(&b->walk, b->base, paired, b->base->plan->cfg->n_layers, err);
+    return rc == NB_OK ? nb_gptq_walk_head(&b->walk, in, paired ? &pair : NULL, err) : rc;
+}
+
 static nb_status moments(nb_gptq_block *b, nb_mod mod, nb_input **out, nb_err *err)
 {
     const size_t op = nb_mod_op(b->base->plan, b->base->layer, mod);
     nb_input *in = nb_capture_at(&b->base->cap, op);
     nb_status rc;
 
+    if (mod == NB_MOD_HEAD) {
+        *out = &b->head;
+        return head_moments(b, err);
+    }
     if (!in)
         return nb_fail(err, NB_EINTERNAL, "internal", "", "op %zu captures no input", op);
     if (nb_mod_expert(mod) != NB_NO_EXPERT) {
@@ -335,7 +361,7 @@ nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym
 
 size_t nb_gptq_block_tokens(const nb_gptq_block *b, nb_mod mod)
 {
-    return nb_block_input(b->base, mod)->tokens;
+    return mod == NB_MOD_HEAD ? b->head.tokens : nb_block_input(b->base, mod)->tokens;
 }
 
 const nb_gptq_factor *nb_gptq_block_factor(const nb_gptq_block *b)
@@ -363,26 +389,95 @@ static nb_status round_weights(nb_gptq_block *b, const float *w, nb_qlin *q, nb_
     return rc;
 }
 
-nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_mod mod, nb_qlin *q, nb_gptq_result *res, double *before, double *after, nb_err *err)
+/* The weights in w: codes into q, what those stand for into tmp, and both errors. */
+static nb_status solve_weights(nb_gptq_block *b, const nb_input *in, nb_qlin *q, nb_gptq_result *res, double *norm, double *before,
+                               double *after, nb_err *err)
 {
     const nb_grid plain = { .g = q->g, .bits = q->bits, .sym = b->o.sym, .stored = q->scale_dtype };
     nb_block *base = b->base;
-    double norm = -1;
-    nb_status rc = nb_block_hold(b->base, err);
+    nb_status rc;
 
-    if (rc == NB_OK)
-        rc = b->read(b->user, mod, base->w, err);
-    if (rc != NB_OK)
-        return rc;
     nb_rtn_pseudo(base->pool, &plain, base->w, NULL, q->n, q->k, base->tmp);
     b->o.bits = q->bits;
-    rc = nb_block_error(base, mod, base->w, base->tmp, &norm, before, err);
+    rc = nb_input_error(base->pool, in, base->w, base->tmp, q->n, norm, before, err);
     if (rc == NB_OK)
         rc = round_weights(b, base->w, q, res, err);
     if (rc != NB_OK)
         return rc;
     nb_qlin_dequant(q, base->tmp);
-    rc = nb_block_error(base, mod, base->w, base->tmp, &norm, after, err);
+    return nb_input_error(base->pool, in, base->w, base->tmp, q->n, norm, after, err);
+}
+
+/* Outputs [n0, n0 + part->n) of the head. */
+static nb_status solve_head_part(nb_gptq_block *b, const nb_stored *at, size_t n0, nb_qlin *part, nb_gptq_result *res, double *norm,
+                                 double *before, double *after, nb_err *err)
+{
+    enum { ROWS = 64 };
+    const size_t k = part->k;
+
+    for (size_t r = 0; r < part->n; r += ROWS) {
+        const size_t m = part->n - r < ROWS ? part->n - r : ROWS;
+        float *to = b->base->w + r * k;
+        const float *w = nb_stored_rows(b->base->store, at, n0 + r, m, to, err);
+        nb_status rc;
+
+        if (!w)
+            return err ? err->code : NB_EREAD;
+        if (w != to)
+            memcpy(to, w, m * k * sizeof *w);
+        rc = nb_rtn_finite(to, m * k, err);
+        if (rc != NB_OK)
+            return rc;
+    }
+    return solve_weights(b, &b->head, part, res, norm, before, after, err);
+}
+
+/* The head has as many outputs as there are words: some at a time, as many as the buffers hold. */
+static nb_status solve_head(nb_gptq_block *b, nb_qlin *q, nb_gptq_result *res, double *before, double *after, nb_err *err)
+{
+    const size_t most = b->base->need_tmp / q->k;
+    double norms = 0;
+    nb_stored at;
+    nb_status rc = nb_stored_find(b->base->plan, b->base->store, 0, NB_MOD_HEAD, &at, err);
+
+    *before = *after = 0;
+    for (size_t n0 = 0; rc == NB_OK && n0 < q->n; n0 += most) {
+        nb_qlin part = *q;
+        nb_gptq_result one = { 0 };
+        double norm = -1, e[2];
+
+        if (nb_cancelled(b->base->host))
+            return nb_block_stopped(err);
+        part.n = q->n - n0 < most ? q->n - n0 : most;
+        part.codes += n0 * q->k;
+        part.scales += n0 * q->n_groups;
+        part.zeros += n0 * q->n_groups;
+        rc = solve_head_part(b, &at, n0, &part, &one, &norm, &e[0], &e[1], err);
+        q->g_idx = part.g_idx; /* the same for every part */
+        res->loss += one.loss;
+        res->fallback = res->fallback || one.fallback;
+        norms += norm;
+        *before += rc == NB_OK ? norm * e[0] : 0;
+        *after += rc == NB_OK ? norm * e[1] : 0;
+        nb_store_drop(b->base->store, at.w);
+    }
+    *before /= norms > 0 ? norms : 1;
+    *after /= norms > 0 ? norms : 1;
+    return rc;
+}
+
+nb_status nb_gptq_block_solve(nb_gptq_block *b, nb_mod mod, nb_qlin *q, nb_gptq_result *res, double *before, double *after, nb_err *err)
+{
+    nb_block *base = b->base;
+    double norm = -1;
+    nb_status rc = nb_block_hold(base, err);
+
+    if (rc == NB_OK && mod == NB_MOD_HEAD)
+        return solve_head(b, q, res, before, after, err);
+    if (rc == NB_OK)
+        rc = b->read(b->user, mod, base->w, err);
+    if (rc == NB_OK)
+        rc = solve_weights(b, nb_block_input(base, mod), q, res, &norm, before, after, err);
     return rc == NB_OK ? nb_model_set_codes(base->model, base->layer, mod, q, base->tmp, err) : rc;
 }
 

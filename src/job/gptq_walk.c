@@ -72,7 +72,7 @@ struct step {
     float *next;  /* [tokens][inputs of op `to`], NULL at the end of the block */
     nb_input *in; /* what is summed up there, or NULL */
     const nb_gptq_pair *pair;
-    float *lack, *diff;      /* [chunk][d] what the outputs of this linear still lack; [chunk][k] x' - x */
+    float *lack, *diff;      /* [chunk][d] what the outputs of this linear still lack; [chunk][k] x' - x. Of the head: its inputs x, x' */
     float *bias;             /* [d] what this linear adds to the residual for no input at all */
     nb_turned turned, other; /* inputs now; what they, or the outputs, lack */
 };
@@ -108,7 +108,8 @@ static nb_status find_bias(const struct step *s, nb_err *err)
     return nb_exec_part(b->exec, &one, b->layer, s->to, s->to + 2, s->bias, s->diff, NULL, err);
 }
 
-static void add_moments(struct step *s, const float *x, size_t at, size_t m)
+/* Of m tokens from `at` on: inputs x, and x0 of the original model where those are paired. */
+static void add_moments(struct step *s, const float *x, const float *x0, size_t at, size_t m)
 {
     nb_block *b = s->w->b;
     nb_input *in = s->in;
@@ -125,7 +126,7 @@ static void add_moments(struct step *s, const float *x, size_t at, size_t m)
         nb_turned_set(&s->turned, b->pool, x + t * k, NULL, n);
         nb_moments_gram(&in->gram, kern, b->pool, &s->turned);
         if (s->pair && s->pair->d) {
-            nb_turned_set(&s->other, b->pool, s->w->orig.act.p + (at + t) * k, x + t * k, n);
+            nb_turned_set(&s->other, b->pool, x0 + t * k, x + t * k, n);
             nb_moments_cross(s->pair->d, kern, b->pool, &s->other, &s->turned);
         }
         if (s->pair && s->pair->r) {
@@ -147,7 +148,7 @@ static nb_status step_chunk(void *user, const nb_batch *batch, size_t at, nb_err
     if (rc == NB_OK && s->in && s->pair && s->pair->r)
         rc = find_lack(s, batch, x, at, err);
     if (rc == NB_OK && s->in)
-        add_moments(s, x, at, batch->m);
+        add_moments(s, x, s->w->paired ? s->w->orig.act.p + at * s->in->k : NULL, at, batch->m);
     nb_spill_settle(&s->w->orig_mem);
     nb_spill_settle(&s->w->orig.act);
     nb_spill_settle(&s->w->now.act);
@@ -252,6 +253,15 @@ static nb_status need_moments(struct step *s, nb_err *err)
     return s->lack && s->diff && s->bias ? find_bias(s, err) : nb_enomem(err, "the inputs of a linear");
 }
 
+static void leave_moments(struct step *s)
+{
+    nb_turned_close(&s->turned);
+    nb_turned_close(&s->other);
+    nb_free(s->bias);
+    nb_free(s->diff);
+    nb_free(s->lack);
+}
+
 nb_status nb_gptq_walk_to(nb_gptq_walk *w, nb_input *in, const nb_gptq_pair *pair, nb_err *err)
 {
     struct step s = { .w = w, .m = &w->now, .to = in->op, .in = in, .pair = w->paired ? pair : NULL };
@@ -262,12 +272,65 @@ nb_status nb_gptq_walk_to(nb_gptq_walk *w, nb_input *in, const nb_gptq_pair *pai
         rc = need_moments(&s, err);
     if (rc == NB_OK)
         rc = step(&s, err);
-    nb_turned_close(&s.turned);
-    nb_turned_close(&s.other);
-    nb_free(s.bias);
-    nb_free(s.diff);
-    nb_free(s.lack);
+    leave_moments(&s);
     return rc == NB_OK ? step_original(w, next_linear(w->b->plan, in->op + 1), err) : rc;
+}
+
+/* ---- the head ---- */
+
+struct final {
+    float *to;
+    size_t k;
+};
+
+static void keep_final(void *user, const nb_tap *t)
+{
+    const struct final *f = user;
+
+    for (size_t r = 0; t->kind == NB_TAP_FINAL && r < t->m; r++)
+        memcpy(f->to + (t->row0 + r) * f->k, t->x + r * t->ld, f->k * sizeof *f->to);
+}
+
+/* What the head reads of m rows h. */
+static nb_status final_rows(nb_block *b, const float *h, size_t m, size_t k, float *out, nb_err *err)
+{
+    struct final f = { out, k };
+    nb_status rc;
+
+    nb_exec_set_tap(b->exec, keep_final, &f);
+    rc = nb_exec_head(b->exec, h, m, NULL, err);
+    nb_exec_set_tap(b->exec, NULL, NULL);
+    return rc;
+}
+
+static nb_status head_chunk(void *user, const nb_batch *batch, size_t at, nb_err *err)
+{
+    struct step *s = user;
+    nb_block *b = s->w->b;
+    nb_status rc = final_rows(b, b->h + at * b->d, batch->m, s->in->k, s->lack, err);
+
+    if (rc == NB_OK && s->pair)
+        rc = final_rows(b, s->w->orig.h + at * b->d, batch->m, s->in->k, s->diff, err);
+    if (rc == NB_OK)
+        add_moments(s, s->lack, s->diff, at, batch->m);
+    nb_spill_settle(&s->w->orig_mem);
+    return rc;
+}
+
+nb_status nb_gptq_walk_head(nb_gptq_walk *w, nb_input *in, const nb_gptq_pair *pair, nb_err *err)
+{
+    struct step s = { .w = w, .in = in, .pair = w->paired ? pair : NULL };
+    nb_status rc = need_moments(&s, err);
+
+    in->tokens = 0;
+    s.lack = nb_alloc_array(w->b->cap.chunk_tokens, in->k * sizeof *s.lack);
+    s.diff = nb_alloc_array(w->b->cap.chunk_tokens, in->k * sizeof *s.diff);
+    if (rc == NB_OK && (!s.lack || !s.diff))
+        rc = nb_enomem(err, "the inputs of the head");
+    if (rc == NB_OK)
+        rc = nb_block_each(w->b, w->b->calib->rows, head_chunk, &s, err);
+    leave_moments(&s);
+    return rc;
 }
 
 nb_status nb_gptq_walk_end(nb_gptq_walk *w, nb_err *err)
@@ -275,7 +338,7 @@ nb_status nb_gptq_walk_end(nb_gptq_walk *w, nb_err *err)
     struct step s = { .w = w, .m = &w->now, .to = w->b->plan->n_ops };
     nb_status rc = NB_OK;
 
-    if (w->b->layer + 1 < w->b->plan->cfg->n_layers) {
+    if (nb_block_goes_on(w->b)) {
         rc = step_original(w, s.to, err);
         if (rc == NB_OK && !w->b->h_next)
             rc = step(&s, err);

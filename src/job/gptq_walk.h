@@ -45,7 +45,9 @@ typedef struct nb_gptq_pair {
 } nb_gptq_pair;
 /* Go to LINEAR op in->op: its samples and second moments (in->gram is initialised) and, of a pair, its moments with the original. */
 nb_status nb_gptq_walk_to(nb_gptq_walk *w, nb_input *in, const nb_gptq_pair *pair, nb_err *err);
-/* To the end of the block: the residuals are the inputs of the next one. Not run when no layer follows. */
+/* Behind the last layer: what the head reads into the same sums; of a pair, d alone. */
+nb_status nb_gptq_walk_head(nb_gptq_walk *w, nb_input *in, const nb_gptq_pair *pair, nb_err *err);
+/* To the end of the block: the residuals are the inputs of the next one. Not run when nothing follows. */
 nb_status nb_gptq_walk_end(nb_gptq_walk *w, nb_err *err);
 
 #endif

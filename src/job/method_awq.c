@@ -33,6 +33,7 @@ static nb_awq_opts options(const nb_qjob *j)
                           .replay_original = o->replay_original,
                           .a8 = nb_qjob_codes(j) > 0,
                           .all_experts = o->all_experts,
+                          .to_head = nb_qjob_solves_head(j),
                           .least_tokens = j->least_tokens,
                           .scale_dtype = o->scale_dtype,
                           .norm_dtype = j->norm_dtype };

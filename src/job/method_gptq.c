@@ -43,7 +43,8 @@ static nb_status open(nb_qjob *j, nb_err *err)
                              .host = j->o->host,
                              .replay_original = j->o->replay_original,
                              .a8 = j->o->bits <= 4, /* more bits differ from the original by less than that noise */
-                             .all_experts = j->o->all_experts };
+                             .all_experts = j->o->all_experts,
+                             .to_head = nb_qjob_solves_head(j) };
     const nb_gptq_opts o = nb_gptq_options(j->o);
     const nb_gptq_extra x = nb_gptq_extras(j->o);
     nb_gptq_block *b = NULL;

@@ -66,9 +66,11 @@ static void sizes(const nb_qjob *j, uint64_t *most, uint64_t *layer, uint64_t *s
 
         if (i == j->mods.first[m->layer])
             w = b = 0;
+        *most = n > *most ? n : *most;
+        if (m->mod == NB_MOD_HEAD) /* in parts, when no layer is there */
+            continue;
         w += n;
         b += n * nb_dtype_info(m->at.w->dtype)->bits / 8;
-        *most = n > *most ? n : *most;
         *layer = w > *layer ? w : *layer;
         *stored = b > *stored ? b : *stored;
     }

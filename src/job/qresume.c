@@ -66,7 +66,7 @@ static void tell_again(nb_qjob *j, const nb_json *block)
 static nb_status record(nb_qjob *j, size_t layer, nb_err *err)
 {
     nb_block *b = j->method->block ? j->method->block(j) : NULL;
-    const bool last = layer + 1 == j->cfg.n_layers;
+    const bool last = layer + 1 == j->cfg.n_layers && !nb_qjob_solves_head(j);
     nb_json *blocks = j->pending, *done = nb_json_new_arr();
     bool ok = done != NULL;
     nb_status rc = nb_qout_sync(j->out, err);
@@ -170,7 +170,7 @@ nb_status nb_qresume_inputs(nb_qjob *j, nb_err *err)
     nb_block *b = j->method->block ? j->method->block(j) : NULL;
 
     j->recorded_at = nb_now();
-    if (!b || j->first == 0 || j->first == j->cfg.n_layers)
+    if (!b || j->first == 0 || (j->first == j->cfg.n_layers && !nb_qjob_solves_head(j)))
         return NB_OK;
     return nb_journal_inputs(j->journal, &b->h_mem, b->tokens * b->width, err);
 }

@@ -60,6 +60,19 @@ size_t nb_qjob_layer_mods(const nb_qjob *j, size_t layer)
     return n;
 }
 
+/* The head, if it is to be quantized. */
+static const nb_qmod *head_of(const nb_qjob *j)
+{
+    const nb_qmod *m = j->mods.n ? &j->mods.mods[j->mods.n - 1] : NULL;
+
+    return m && m->mod == NB_MOD_HEAD && m->quantized ? m : NULL;
+}
+
+bool nb_qjob_solves_head(const nb_qjob *j)
+{
+    return head_of(j) && nb_quant_solves(j->o->method) && nb_gptq_walk_can(&j->plan);
+}
+
 size_t nb_qjob_codes(const nb_qjob *j)
 {
     size_t g = 64;
@@ -288,20 +301,12 @@ size_t nb_zero_groups(const nb_qlin *q)
     return n;
 }
 
-/* A group of nothing but zeros stays one: solvers that pass errors on, or refine codes, put small values there. The weights of the
- * original come into the block's buffer, then what the block runs with from here on. */
-static nb_status keep_zeros(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_err *err)
+/* Codes of outputs n0 .. n0 + m, of weights w, that groups of nothing but zeros lost; those groups get them back. any: [n_groups]. */
+static size_t zeros_back(const float *w, nb_qlin *q, size_t n0, size_t m, bool *any)
 {
-    nb_block *b = j->method->block ? j->method->block(j) : NULL;
-    bool *any = b ? nb_alloc_array(q->n_groups, sizeof *any) : NULL;
     size_t changed = 0;
-    nb_status rc;
 
-    if (!b)
-        return NB_OK;
-    rc = any ? nb_block_read(b, m->mod, b->tmp, err) : nb_enomem(err, "a linear");
-    for (size_t r = 0; rc == NB_OK && r < q->n; r++) {
-        const float *w = b->tmp + r * q->k;
+    for (size_t r = n0; r < n0 + m; r++, w += q->k) {
         uint8_t *c = q->codes + r * q->k;
         const uint8_t *z = q->zeros + r * q->n_groups;
         bool whole = true;
@@ -317,7 +322,33 @@ static nb_status keep_zeros(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_err *er
             c[i] = any[g] ? c[i] : z[g];
         }
     }
-    if (rc == NB_OK && changed)
+    return changed;
+}
+
+/* A group of nothing but zeros stays one: solvers that pass errors on, or refine codes, put small values there. The weights of the
+ * original come into the block's buffer, some at a time, then what the block runs with from here on. */
+static nb_status keep_zeros(nb_qjob *j, const nb_qmod *m, nb_qlin *q, nb_err *err)
+{
+    nb_block *b = j->method->block ? j->method->block(j) : NULL;
+    const size_t fit = b ? b->need_tmp / q->k : 0, step = fit < 64 ? fit : 64;
+    bool *any = b ? nb_alloc_array(q->n_groups, sizeof *any) : NULL;
+    size_t changed = 0;
+    nb_status rc = NB_OK;
+
+    if (!b)
+        return NB_OK;
+    if (!any)
+        rc = nb_enomem(err, "a linear");
+    for (size_t r = 0; rc == NB_OK && r < q->n; r += step) {
+        const size_t rows = q->n - r < step ? q->n - r : step;
+        const float *w = nb_stored_rows(j->src.store, &m->at, r, rows, b->tmp, err);
+        if (w)
+            changed += zeros_back(w, q, r, rows, any);
+        else
+            rc = err ? err->code : NB_EREAD;
+    }
+    nb_store_drop(j->src.store, m->at.w);
+    if (rc == NB_OK && changed && m->mod != NB_MOD_HEAD)
         rc = nb_model_set_codes(b->model, m->layer, m->mod, q, b->tmp, err);
     nb_free(any);
     return rc;
@@ -344,7 +375,7 @@ static nb_status quantize_linear(nb_qjob *j, const nb_qmod *m, nb_err *err)
 {
     const double t0 = nb_now();
     nb_quantize_row row = { .ratio = -1.0, .damp = -1.0, .note = "", .n = m->at.n, .k = m->at.k };
-    const nb_qmethod *method = m->mod == NB_MOD_HEAD ? &nb_method_rtn : j->method;
+    const nb_qmethod *method = m->mod == NB_MOD_HEAD && !nb_qjob_solves_head(j) ? &nb_method_rtn : j->method;
     nb_status rc;
     bool done = false;
 
@@ -489,8 +520,8 @@ static nb_status work(nb_qjob *j, const char *out, const nb_err *taken, nb_err *
         rc = open_method(j, err);
     for (size_t l = j->first; rc == NB_OK && l < j->cfg.n_layers; l++)
         rc = quantize_layer(j, l, err);
-    if (rc == NB_OK && j->o->lm_head && j->mods.mods[j->mods.first[j->cfg.n_layers]].quantized)
-        rc = quantize_linear(j, &j->mods.mods[j->mods.first[j->cfg.n_layers]], err);
+    if (rc == NB_OK && head_of(j))
+        rc = quantize_linear(j, head_of(j), err);
     return rc == NB_OK ? finish(j, err) : rc;
 }
 
@@ -574,6 +605,10 @@ nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts
             nb_log(o->host, NB_LOG_INFO,
                    "quantize.gptaq: layers of %s have experts, branches or recurrent parts: GPTQ without the step towards the original "
                    "model (--gptaq)",
+                   j.cfg.model_type);
+        if (nb_quant_solves(o->method) && head_of(&j) && !nb_qjob_solves_head(&j))
+            nb_log(o->host, NB_LOG_INFO,
+                   "quantize.lm_head: layers of %s have experts, branches or recurrent parts: the head is rounded plainly",
                    j.cfg.model_type);
         rc = nb_qplan_fits(&j, &plan, o->plan_only ? "." : out, err);
     }

@@ -114,7 +114,7 @@ nb_status nb_exec_ffn(nb_exec *x, size_t layer, size_t e, const float *in, size_
  * that slot, out may be NULL, op1 may be the end of the layer. What else op0 and the ops behind it read must be `in` or h. */
 nb_status nb_exec_part(nb_exec *x, const nb_batch *b, size_t layer, size_t op0, size_t op1, float *h, const float *in, float *out,
                        nb_err *err);
-/* Final norm and head on h[m][d_model]: logits for all rows. */
+/* Final norm and head on h[m][d_model]: logits for all rows; NULL: only what the head reads, for a tap. */
 nb_status nb_exec_head(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err);
 
 /* ---- for implementers ---- */

@@ -478,7 +478,8 @@ static nb_status cpu_head(nb_exec *base, const float *h, size_t m, float *logits
             nb_xcpu_final_norm(x, i, i);
         project_out(x, n);
         tap_rows(x, NB_TAP_FINAL, NB_SLOT_NORM, 0, row0, n);
-        nb_xcpu_logits(x, n, logits + row0 * x->m->cfg.vocab);
+        if (logits)
+            nb_xcpu_logits(x, n, logits + row0 * x->m->cfg.vocab);
     }
     return NB_OK;
 }

@@ -137,6 +137,7 @@ static double divergence(const float *a, const float *b, size_t vocab)
 
 typedef struct tally {
     size_t rows, experts, notes;
+    double before, after; /* errors of the linear that came last */
 } tally;
 
 static void on_row(void *user, const nb_quantize_row *r)
@@ -146,6 +147,8 @@ static void on_row(void *user, const nb_quantize_row *r)
     t->rows++;
     t->experts += r->expert;
     t->notes += *r->note != 0;
+    t->before = r->before;
+    t->after = r->after;
     assert_true(isfinite(r->before) && isfinite(r->after));
 }
 
@@ -315,24 +318,38 @@ static void selections(void **state)
     }
 }
 
-/* The head as well, in a layout of either kind. */
+/* The head as well, in a layout of either kind, plainly or from what the quantized layers feed it. */
 static void with_head(void **state)
 {
-    static const char *const formats[] = { "compressed-tensors", "awq-gemm" };
+    static const struct {
+        const char *format;
+        nb_quant_method method;
+        nb_gptq_order order;
+        bool solved;
+    } rows[] = { { "compressed-tensors", NB_QUANT_RTN, NB_GPTQ_GAR, false },
+                 { "awq-gemm", NB_QUANT_RTN, NB_GPTQ_GAR, false },
+                 { "awq-gemm", NB_QUANT_AWQ, NB_GPTQ_GAR, false },
+                 { "compressed-tensors", NB_QUANT_GPTQ, NB_GPTQ_GAR, true },
+                 { "compressed-tensors", NB_QUANT_GPTQ, NB_GPTQ_DESC, true },
+                 { "awq-gemm", NB_QUANT_AWQ_GPTQ, NB_GPTQ_GAR, true } };
+    const char *calib = ids_file();
     size_t vocab;
     float *ref = logits_of("tests/data/models/llama", &vocab);
     nb_err err = { 0 };
 
     (void)state;
-    for (size_t i = 0; i < NB_LEN(formats); i++) {
-        nb_quantize_opts o = options(NB_QUANT_RTN, NULL);
+    for (size_t i = 0; i < NB_LEN(rows); i++) {
+        nb_quantize_opts o = options(rows[i].method, calib);
         tally t;
 
         o.lm_head = true;
-        o.format = formats[i];
+        o.format = rows[i].format;
+        o.order = rows[i].order;
         o.group_size = 16;
-        assert_true(quantize(formats[i], "tests/data/models/llama", &o, ref, vocab, &t) < 0.5);
+        assert_true(quantize(rows[i].format, "tests/data/models/llama", &o, ref, vocab, &t) < 0.5);
         assert_int_equal(t.rows, 15);
+        if (rows[i].solved && !(t.after < 0.8 * t.before))
+            fail_msg("row %zu: error of the head %.3e, rounded plainly %.3e", i, t.after, t.before);
         assert_int_equal(nb_quantize("tests/data/models/gemma", in_scratch("tied"), &o, NULL, &err), NB_EARG);
     }
     nb_free(ref);

@@ -303,11 +303,13 @@ static void killed(void **state)
 
     (void)state;
     for (size_t m = 0; m < NB_LEN(methods); m++) {
-        const nb_quantize_opts o = options(methods[m]);
+        nb_quantize_opts o = options(methods[m]);
         const size_t tries = m == 0 ? points() : points() / 5;
-        const long all = calls(&o);
+        long all;
         char like[64], out[64];
 
+        o.lm_head = methods[m] == NB_QUANT_GPTQ; /* solved behind the last layer, from what that left */
+        all = calls(&o);
         snprintf(like, sizeof like, "%s", at("count"));
         snprintf(out, sizeof out, "%s", at("killed"));
         for (size_t i = 0; i < tries; i++) {
