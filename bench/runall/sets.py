@@ -109,6 +109,8 @@ class Sets:
         return Probe(name, self.shown(["python", f"bench/runall/peer_{peer}.py", model, str(self.threads)]), measure)
 
     def kernels(self, name, table, threads):
+        if table == "amx" and "amx_int8" not in call(["lscpu"]):
+            raise Skip("no AMX on this processor")
         cmd = [os.path.join(self.bin, "nb_bench_kern"), str(threads), table, "q4"]
 
         def measure():
@@ -196,7 +198,7 @@ class Sets:
         two = sorted({1, t})
         return {
             "kernels": lambda: [(f"{table} {n}", lambda table=table, n=n: self.kernels(f"{table} {n}", table, n))
-                                for table in ("avx512-vnni", "avx2") for n in two],
+                                for table in ("amx", "avx512-vnni", "avx2") for n in two],
             "1b": lambda: [
                 ("nibble", lambda: self.nibble("nibble", "1b")),
                 ("nibble a8", lambda: self.nibble("nibble a8", "1b", more=["--act", "a8"])),
