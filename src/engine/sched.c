@@ -9,7 +9,6 @@ enum {
     MOST_PREFILLS = 4,  /* long prompts that are read side by side */
     QUICK_ROWS = 64,    /* rows of prompts that are always worth a step */
     QUICK_SHARE = 4,    /* of step_ms: what else may be read before first tokens are drawn */
-    FEW = 2,            /* waiting prompts that are worth a longer step */
     SHARED_TOKENS = 64, /* of a prefix worth waiting for [RAD-5] */
     LPM_MOST = 128
 };
@@ -241,13 +240,19 @@ static size_t slice(const nb_seq *s, size_t limit, size_t most)
     return n > to_border && most >= NB_PAGE ? to_border : n;
 }
 
+/* Rows of a running prompt that have none yet. */
+static size_t unread(const nb_seq *s)
+{
+    return s->state == SEQ_RUNNING ? pending(s) : 0;
+}
+
 static size_t collect_prefills(nb_engine *e)
 {
     size_t n = 0;
 
     for (int starved = 1; starved >= 0; starved--) /* who got nothing last time goes first [SCH-4] */
         for (size_t i = 0; i < e->n_live; i++)
-            if (e->live[i]->state == SEQ_RUNNING && e->live[i]->starved == starved && pending(e->live[i]) > 0)
+            if (e->live[i]->starved == starved && unread(e->live[i]) > 0)
                 e->order[n++] = e->live[i];
     return n;
 }
@@ -467,60 +472,52 @@ static void make_room(nb_engine *e, const nb_req *r)
     }
 }
 
-/* Few prompts wait and the next is quick: it is read with the one before, else everybody who comes later would wait for it too. */
-static bool few_wait(nb_engine *e, const allowance *r)
+/* Rows of its prompt that the cache does not have. */
+static size_t uncached(nb_engine *e, nb_req *r)
 {
-    nb_req *first = NULL;
-    size_t n = 0;
-
-    for (nb_req *q = e->first; q && n <= FEW; q = q->next)
-        if (!q->admitted && !q->held) {
-            first = first ? first : q;
-            n++;
-        }
-    return n > 0 && n <= FEW && first->seq[0].n_ids - nb_prefix_peek(e, &first->seq[0]) * NB_PAGE <= r->quick;
+    return r->seq[0].n_ids - nb_prefix_peek(e, &r->seq[0]) * NB_PAGE;
 }
 
-/* Before rows are given away: would another prompt find any? Prompts near their end are finished first; long ones are read side by
- * side with what comes. */
-static bool may_join(nb_engine *e, const allowance *r)
+/* Before rows are given away: would this prompt find any? Prompts near their end are finished first, together only as far as they are
+ * quick: two that are read in one step end in one step, and whose clients ask again at once stay together for ever. Long ones are read
+ * side by side with what comes. */
+static bool may_join(nb_engine *e, const allowance *step, nb_req *r)
 {
     size_t n = 0, all = 0, least = SIZE_MAX;
 
     for (size_t i = 0; i < e->n_live; i++) {
-        const size_t k = e->live[i]->state == SEQ_RUNNING ? pending(e->live[i]) : 0;
+        const size_t k = unread(e->live[i]);
         n += k > 0;
         all += k;
         least = k > 0 && k < least ? k : least;
     }
-    if (all < r->left && (all < r->quick || (all == r->quick && few_wait(e, r))))
-        return true;
-    return least > r->quick && n < MOST_PREFILLS;
+    return n == 0 || (least > step->quick ? n < MOST_PREFILLS : all < step->left && all + uncached(e, r) <= step->quick);
 }
 
 /* After they were given away: there are more, and no first token that should not wait. */
-static bool may_follow(nb_engine *e, const allowance *r)
+static bool may_follow(nb_engine *e, const allowance *step, nb_req *r)
 {
-    if (r->used >= r->quick)
-        for (size_t i = 0; i < e->n_live; i++)
-            if (e->live[i]->state == SEQ_RUNNING && e->live[i]->n_ids == e->live[i]->req->n_prompt && pending(e->live[i]) == 0)
-                return false;
-    return r->left > 0;
+    for (size_t i = 0; i < e->n_live; i++)
+        if (e->live[i]->state == SEQ_RUNNING && e->live[i]->n_ids == e->live[i]->req->n_prompt && pending(e->live[i]) == 0)
+            return step->used + uncached(e, r) <= step->quick;
+    return true;
 }
 
 /* Admit requests while `may` says so; with may_follow each gets its rows at once. */
-static void admit(nb_engine *e, bool (*may)(nb_engine *, const allowance *), allowance *step)
+static void admit(nb_engine *e, bool (*may)(nb_engine *, const allowance *, nb_req *), allowance *step)
 {
     const double now = nb_engine_now(e);
     nb_req *r;
 
-    while (step->left > 0 && !e->preempted_now && may(e, step) && (r = next_waiting(e, now)) != NULL) {
+    while (step->left > 0 && !e->preempted_now && (r = next_waiting(e, now)) != NULL) {
         if (e->n_live + r->n > e->o.max_seqs)
             return;
         if (over_share(e, r, worst_blocks(r), r->n) || should_wait(e, &r->seq[0], now)) {
             r->skip = true;
             continue;
         }
+        if (!may(e, step, r))
+            return;
         if (!bring_in(e, &r->seq[0])) {
             make_room(e, r);
             return;
