@@ -9,14 +9,10 @@
 
 #include "base/sha256.h"
 #include "base/thread.h"
+#include "serve/linger.h"
 #include "serve/response.h"
 
-enum {
-    MAX_PREPARE = 4,
-    MAX_RESETS = 16,
-    MAX_JOBS = 64,
-    LINGER_SHARE = 16 /* of a step that may pass before the next one begins without a client who has just had an answer */
-};
+enum { MAX_PREPARE = 4, MAX_RESETS = 16, MAX_JOBS = 64 };
 
 /* Work for a preparing thread that is no request for text. */
 typedef struct job {
@@ -45,21 +41,19 @@ struct nb_worker {
     pthread_mutex_t lock; /* down to the next blank line */
     pthread_cond_t to_prepare, to_engine;
     queue raw, ready;
-    size_t n_raw, n_ready, n_pending; /* requests that the engine does not know yet; prepared ones of them; all there are */
+    size_t n_raw, n_pending; /* requests that the engine does not know yet; all there are */
     nb_gen *all;
     nb_http_req *resets[MAX_RESETS];
     size_t n_resets;
     job jobs[MAX_JOBS]; /* last in, first out */
     size_t n_jobs;
     nb_engine_stats stats;
+    nb_linger linger;
     double beat, drain_s;
     bool busy, cancels, quit, broken;
 
     nb_gen *running; /* the engine thread's */
-    size_t n_ended;  /* answers, in the last step */
-    size_t n_missed, n_hurried;
-    double return_rate; /* how often new requests came in time after that */
-    owner *owners;      /* by rising id        */
+    owner *owners;   /* by rising id        */
     size_t n_owners, cap_owners;
 };
 
@@ -213,7 +207,7 @@ static void *prepare_main(void *arg)
         }
         pthread_mutex_lock(&w->lock);
         push(&w->ready, g);
-        w->n_ready++;
+        nb_linger_came(&w->linger, nb_now());
         wake_engine(w);
         pthread_mutex_unlock(&w->lock);
     }
@@ -378,11 +372,12 @@ static void on_event(nb_worker *w, const nb_event *ev)
     o->g->news = true;
 }
 
-/* Write what is new, and let go of requests that are over. */
-static void write_some(nb_worker *w)
+/* Write what is new, and let go of requests that are over. Returns how many those are. */
+static size_t write_some(nb_worker *w)
 {
     const double now = nb_now();
     nb_gen **link = &w->running;
+    size_t n_ended = 0;
 
     while (*link) {
         nb_gen *g = *link;
@@ -396,11 +391,12 @@ static void write_some(nb_worker *w)
             *link = g->next;
             forget(w, g);
             finish(w, g);
-            w->n_ended++;
+            n_ended++;
         } else {
             link = &g->next;
         }
     }
+    return n_ended;
 }
 
 /* The engine cannot go on: everybody is told. */
@@ -428,7 +424,7 @@ static void step(nb_worker *w)
 {
     const nb_event *ev;
     nb_err err = { 0 };
-    size_t n;
+    size_t n, n_ended;
     nb_engine_stats s;
     uint64_t steps;
 
@@ -440,8 +436,7 @@ static void step(nb_worker *w)
     }
     for (size_t i = 0; i < n; i++)
         on_event(w, &ev[i]);
-    w->n_ended = 0;
-    write_some(w);
+    n_ended = write_some(w);
     nb_engine_stats_get(w->o.engine, &s);
     if (s.steps > steps) {
         nb_metrics_observe(w->o.metrics, NB_H_STEP, s.last_step_s);
@@ -450,6 +445,7 @@ static void step(nb_worker *w)
     pthread_mutex_lock(&w->lock);
     w->stats = s;
     w->drain_s = nb_engine_drain_s(w->o.engine);
+    nb_linger_step(&w->linger, n_ended, s.last_step_s, nb_now());
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -462,22 +458,15 @@ static void reset_cache(nb_worker *w, nb_http_req *r)
     nb_http_drop(r);
 }
 
-/* With w->lock held, after answers have ended: clients that ask again at once come into the next step instead of waiting until it is
- * over, if they need no more than a small part of a step for that. Where they mostly do not come, only some steps wait. */
+/* With w->lock held: clients that ask again at once come into the next step instead of waiting until it is over. */
 static void linger(nb_worker *w)
 {
-    const double until = nb_now() + w->stats.last_step_s / LINGER_SHARE;
+    const double until = nb_linger_until(&w->linger);
     const struct timespec at = { .tv_sec = (time_t)until, .tv_nsec = (long)(1e9 * (until - floor(until))) };
-    const size_t want = w->n_ended + w->n_missed;
 
-    w->n_missed = 0;
-    if (w->n_ended > 0 && (w->return_rate >= 0.25 || ++w->n_hurried % 8 == 0)) {
-        while (w->n_ready < want && !w->quit && !w->n_resets && !w->cancels && pthread_cond_timedwait(&w->to_engine, &w->lock, &at) == 0)
-            ;
-        w->return_rate = 0.8 * w->return_rate + 0.2 * (w->n_ready >= w->n_ended);
-        w->n_missed = w->n_ready < w->n_ended ? w->n_ended - w->n_ready : 0;
-    }
-    w->n_ended = 0;
+    while (nb_linger_until(&w->linger) > 0 && !w->quit && !w->n_resets && !w->cancels &&
+           pthread_cond_timedwait(&w->to_engine, &w->lock, &at) == 0)
+        ;
 }
 
 static void *engine_main(void *arg)
@@ -501,7 +490,6 @@ static void *engine_main(void *arg)
         w->beat = nb_now();
         fresh = w->ready.head;
         w->ready = (queue){ NULL, &w->ready.head };
-        w->n_ready = 0;
         n_resets = w->n_resets;
         memcpy(resets, w->resets, sizeof resets);
         w->n_resets = 0;
@@ -661,7 +649,7 @@ nb_status nb_worker_open(const nb_worker_opts *o, nb_worker **out, nb_err *err)
         return nb_enomem(err, "the engine's thread");
     }
     w->o = *o;
-    w->return_rate = 1;
+    nb_linger_init(&w->linger);
     w->raw.tail = &w->raw.head;
     w->ready.tail = &w->ready.head;
     pthread_mutex_init(&w->lock, NULL);

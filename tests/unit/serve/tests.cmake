@@ -1,6 +1,7 @@
 nb_test(serve test_head.c)
 nb_test(serve test_ask.c)
 nb_test(serve test_openapi.c)
+nb_test(serve test_linger.c)
 nb_test(serve test_http.c THREADS)
 nb_test(serve test_server.c THREADS LIBS nb_job)
 nb_test(serve test_faults.c THREADS LIBS nb_job)
