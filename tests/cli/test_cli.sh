@@ -48,6 +48,7 @@ code "CL-01 model and verb swapped" 2 "the verb comes first: nibble inspect $mod
 code "CL-01 option before the verb" 2 'arg.verb: "--json" comes before the verb' "$NIBBLE" --json inspect $model
 code "CL-01 control bytes in a word" 2 'no verb "a\x1b[31m"' "$NIBBLE" "$(printf 'a\033[31m')"
 code "CL-01 option like no other" 2 'arg.option: inspect has no option "--frobnicate"; nibble inspect --help' "$NIBBLE" inspect --frobnicate
+code "CL-06 a key of the client on the command line" 2 'arg.option: bench serve has no option "--api-key"' "$NIBBLE" bench serve --api-key some-key
 code "CL-01 one word too many" 2 'arg.extra: unexpected argument "more"' "$NIBBLE" inspect $model more
 code "CL-01 value for a flag" 2 "arg.value: --json takes no value" "$NIBBLE" inspect $model --json=yes
 code "CL-01 missing value, last word" 2 "arg.value: --context needs a value (N)" "$NIBBLE" inspect $model --context

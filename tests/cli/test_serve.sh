@@ -145,6 +145,10 @@ post /v1/completions "$ask,\"stream_options\":{}}"; error "options without strea
 post /v1/completions '{"prompt":"a","max_tokens":256}'; error "answer over the context" 400 $t context_length_exceeded '"max_tokens"'
 long=$(awk 'BEGIN { for (i = 0; i < 400; i++) printf "truth " }')
 post /v1/completions "{\"prompt\":\"$long\"}"; error "RQ-07 prompt over the context" 400 $t context_length_exceeded '"prompt"'
+post /v1/completions "{\"prompt\":[5$(printf ',5%.0s' $(seq 256))]}"; error "BB-18 one token over the context" 400 $t context_length_exceeded '"prompt"'
+has "maximum context length is 256 tokens"; has "the prompt has 257"
+post /v1/completions "$ask}"
+label="BB-18 the next request"; has "\"text\":\"$want"
 post /v1/chat/completions '{"messages":[]}'; error "nothing asked" 400 $t empty_prompt '"messages"'
 post /v1/chat/completions '{"messages":[{"role":"system","content":"x"}]}'; error "template refuses" 400 $t template_error '"messages"'
 label="its words"; has "only users speak here"
@@ -172,7 +176,9 @@ echo "ok HT-16, HT-24, HT-25"
 
 # A client that leaves: its request ends, the others go on (AT-8), nothing stays behind.
 printf '{"prompt":"%s","max_tokens":200,"temperature":0,"ignore_eos":true,"stream":true}' "$prompt" >"$TMP/long"
-curl -sN -m 0.3 -H 'Content-Type: application/json' --data-binary @"$TMP/long" "$url/v1/completions" >/dev/null || true
+left() { get /metrics; sed -n 's/^vllm:request_success_total{.*finished_reason="abort"} //p' "$TMP/body"; }
+before=$(left)
+curl -sN -H 'Content-Type: application/json' --data-binary @"$TMP/long" "$url/v1/completions" | head -c 40 >/dev/null || true
 curl -s -m 0.2 -H 'Content-Type: application/json' -d '{"prompt":"It","max_tokens":200,"ignore_eos":true,"n":4}' "$url/v1/completions" >/dev/null || true
 i=0
 until get /load && grep -q '"queued":0,"running":0,"kv_usage":0' "$TMP/body"; do
@@ -180,6 +186,7 @@ until get /load && grep -q '"queued":0,"running":0,"kv_usage":0' "$TMP/body"; do
     [ $i -lt 300 ] || fail "AT-8: something still runs"
     sleep 0.05
 done
+[ "$(left)" -gt "$before" ] || fail "AT-8: nothing was cut short"
 echo "ok AT-8 clients that leave"
 post /reset_prefix_cache ''
 label="reset"; has '"dropped":'
@@ -300,3 +307,17 @@ get /metrics
 get /load; error "only the metrics are open" 401 authentication_error invalid_api_key null
 code "HT-32 port in use" 13 net.bind "$model" --port "${url##*:}"
 stop INT 0
+
+# JT-13: a request brings its template only where the operator allows it, and then within the limits of any other.
+start --max-model-len 64 --kv-cache 16M
+post /v1/chat/completions '{"messages":[{"role":"user","content":"x"}],"max_tokens":1,"chat_template":"Anne"}'
+error "JT-13 not allowed" 400 invalid_request_error unsupported_parameter '"chat_template"'
+stop TERM 0
+start --max-model-len 64 --kv-cache 16M --trust-request-template
+post /v1/chat/completions '{"messages":[{"role":"user","content":"x"}],"max_tokens":1,"chat_template":"Anne {{ messages[0].content }}"}'
+[ "$status" = 200 ] || fail "JT-13 allowed: $status"
+post /v1/chat/completions '{"messages":[{"role":"user","content":"x"}],"max_tokens":1,"chat_template":"{% for i in range(10**9) %}x{% endfor %}"}'
+error "JT-13 without end" 400 invalid_request_error template_limit '"messages"'
+post /v1/chat/completions '{"messages":[{"role":"user","content":"x"}],"max_tokens":1,"chat_template":"{% if %}"}'
+[ "$status" = 400 ] || fail "JT-13 broken: $status"
+stop TERM 0

@@ -155,7 +155,7 @@ static const struct row {
     { "priority 0", true, "\"priority\":0", 0, NULL, NULL },
     { "API-10", true, "\"continue_final_message\":true,\"add_generation_prompt\":true", 400, "invalid_value", "continue_final_message" },
     { "continue alone", true, "\"continue_final_message\":true", 0, NULL, NULL },
-    { "chat_template", true, "\"chat_template\":\"x\"", 400, "unsupported_parameter", "chat_template" },
+    { "JT-13 chat_template", true, "\"chat_template\":\"x\"", 400, "unsupported_parameter", "chat_template" },
     { "suffix", false, "\"suffix\":\"x\"", 400, "unsupported_parameter", "suffix" },
 };
 
