@@ -1,13 +1,13 @@
 /* cpu.c - processor features by cpuid or the auxiliary vector, sizes by sysconf and the proc file system. */
 #define _GNU_SOURCE /* sched_getaffinity, syscall */
 #include "base/cpu.h"
+#include "base/num.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -166,24 +166,26 @@ size_t nb_mem_total(void)
     return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
 }
 
+/* The number behind `key` and space at the begin of a line; 0 when there is none. */
+static uint64_t line_number(const char *path, const char *key)
+{
+    FILE *f = fopen(path, "re");
+    const size_t n = strlen(key);
+    uint64_t v = 0;
+    char line[256];
+
+    while (f && v == 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, key, n) == 0)
+            nb_num_u64(line + n + strspn(line + n, " \t"), UINT64_MAX / 1024, &v);
+    if (f)
+        fclose(f);
+    return v;
+}
+
 /* A "Key:   123 kB" line of this process's status, in bytes. */
 static size_t status_kb(const char *key)
 {
-    FILE *f = fopen("/proc/self/status", "re");
-    const size_t n = strlen(key);
-    char line[256];
-    size_t v = 0;
-
-    if (!f)
-        return 0;
-    while (fgets(line, sizeof line, f)) {
-        if (strncmp(line, key, n) == 0) {
-            v = (size_t)strtoull(line + n, NULL, 10) * 1024;
-            break;
-        }
-    }
-    fclose(f);
-    return v;
+    return (size_t)line_number("/proc/self/status", key) * 1024;
 }
 
 size_t nb_rss_now(void)
@@ -202,32 +204,14 @@ size_t nb_rss_peak(void)
 static bool file_number(const char *path, uint64_t *v)
 {
     FILE *f = fopen(path, "re");
+    char line[64];
     bool ok = false;
 
     if (f) {
-        unsigned long long n;
-        ok = fscanf(f, "%llu", &n) == 1;
-        if (ok)
-            *v = n;
+        ok = fgets(line, sizeof line, f) && nb_num_u64(line, UINT64_MAX, v);
         fclose(f);
     }
     return ok;
-}
-
-/* The number after `key` at the begin of a line; 0 when there is none. */
-static uint64_t line_number(const char *path, const char *key)
-{
-    FILE *f = fopen(path, "re");
-    const size_t n = strlen(key);
-    uint64_t v = 0;
-    char line[128];
-
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, key, n) == 0 && line[n] == ' ')
-            v = strtoull(line + n, NULL, 10);
-    if (f)
-        fclose(f);
-    return v;
 }
 
 static uint64_t left(uint64_t limit, uint64_t used)
@@ -238,9 +222,9 @@ static uint64_t left(uint64_t limit, uint64_t used)
 size_t nb_mem_free(void)
 {
     static const char *const groups[][4] = {
-        { "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat", "inactive_file" },
+        { "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat", "inactive_file " },
         { "/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.stat",
-          "total_inactive_file" },
+          "total_inactive_file " },
     };
     uint64_t least = line_number("/proc/meminfo", "MemAvailable:") * 1024, limit, used;
     struct rlimit r;

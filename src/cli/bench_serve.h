@@ -28,6 +28,7 @@ typedef struct nb_bench {
     nb_load_answer *a;
     size_t n;
     double rate, burstiness, seconds, hit_before[2];
+    double limit_ms[3];               /* --goodput: first token, each token, whole answer */
     double *values[NB_BENCH_METRICS]; /* ms, ascending */
     size_t n_values[NB_BENCH_METRICS];
     double pct[NB_BENCH_PERCENTILES];

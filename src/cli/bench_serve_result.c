@@ -65,26 +65,14 @@ static void mean_std(const double *v, size_t n, double *mean, double *std)
     *std = n ? sqrt(sq / (double)n) : 0;
 }
 
-/* Requests for which every limit of --goodput "ttft:MS tpot:MS e2el:MS" holds; -1 without limits. */
+/* Requests for which every limit of --goodput holds; -1 without limits. */
 static double good_requests(const nb_bench *s)
 {
-    double limit[3] = { INFINITY, INFINITY, INFINITY };
+    const double *limit = s->limit_ms;
     size_t good = 0;
 
     if (!s->goodput)
         return -1;
-    for (const char *p = s->goodput; *p;) {
-        double ms;
-
-        if (sscanf(p, "ttft:%lf", &ms) == 1)
-            limit[0] = ms;
-        else if (sscanf(p, "tpot:%lf", &ms) == 1)
-            limit[1] = ms;
-        else if (sscanf(p, "e2el:%lf", &ms) == 1)
-            limit[2] = ms;
-        p += strcspn(p, " ,");
-        p += strspn(p, " ,");
-    }
     for (size_t i = 0; i < s->n; i++) {
         const nb_load_answer *a = &s->a[i];
 

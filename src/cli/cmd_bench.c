@@ -1,10 +1,10 @@
 /* cmd_bench.c - `nibble bench MODEL`: prefill and decode with the read bandwidth of the same run beside them. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "cli/cmd_bench_serve.h"
 #include "job/load.h"
 #include "job/speed.h"
@@ -172,9 +172,9 @@ static nb_status parse_sizes(const char *text, const char *usual, uint64_t room,
     const char *p = text ? text : usual;
 
     for (*n = 0;; p++) {
-        char *end;
-        const unsigned long long v = strtoull(p, &end, 10);
-        if (*p < '0' || *p > '9' || v > 10000000 || *n == NB_SPEED_MAX || (*end && *end != ','))
+        uint64_t v;
+        const char *end = nb_num_u64(p, 10000000, &v);
+        if (!end || *n == NB_SPEED_MAX || (*end && *end != ','))
             return nb_fail(err, NB_EARG, "arg.value", "", "%s is a list such as %s: at most %d numbers up to 10000000", option, usual,
                            NB_SPEED_MAX);
         if (text || !room || v <= room || *n == 0)

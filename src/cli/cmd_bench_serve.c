@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "cli/bench_serve.h"
 #include "cli/cmd_bench_serve.h"
 
@@ -14,7 +15,7 @@ static nb_status parse_url(nb_bench *s, nb_err *err)
 {
     const char *u = s->base_url;
     const char *end;
-    unsigned port = 80;
+    uint64_t port = 80;
 
     if (!u) {
         snprintf(s->host_name, sizeof s->host_name, "%s", s->host);
@@ -26,7 +27,7 @@ static nb_status parse_url(nb_bench *s, nb_err *err)
     u += 7;
     end = u + strcspn(u, ":/");
     snprintf(s->host_name, sizeof s->host_name, "%.*s", (int)(end - u), u);
-    if (*end == ':' && sscanf(end + 1, "%5u", &port) != 1)
+    if (*end == ':' && (!(end = nb_num_u64(end + 1, UINT16_MAX, &port)) || port == 0 || (*end && *end != '/')))
         return nb_fail(err, NB_EARG, "arg.value", "", "--base-url has no port after the colon");
     s->load.port = (uint16_t)port;
     return NB_OK;
@@ -66,12 +67,13 @@ enum { GRID_MOST = 8, GRID_CELLS = GRID_MOST * GRID_MOST };
 /* "128,1024": *n numbers from 1 on. */
 static nb_status number_list(const char *text, const char *name, size_t out[GRID_MOST], size_t *n, nb_err *err)
 {
-    char *end;
+    const char *end;
 
     for (*n = 0; *text && *n < GRID_MOST; text = *end ? end + 1 : end) {
-        const long v = strtol(text, &end, 10);
+        uint64_t v;
 
-        if (end == text || v < 1 || (*end && *end != ','))
+        end = nb_num_u64(text, INT64_MAX, &v);
+        if (!end || v < 1 || (*end && *end != ','))
             break;
         out[(*n)++] = (size_t)v;
     }
@@ -79,21 +81,54 @@ static nb_status number_list(const char *text, const char *name, size_t out[GRID
                         : nb_fail(err, NB_EARG, "arg.value", "", "%s is a list of at most %d numbers, such as 128,1024", name, GRID_MOST);
 }
 
+/* A number above 0 or "inf"; an option that was not given means `otherwise`. */
+static nb_status positive(const char *option, const char *text, double otherwise, double *out, nb_err *err)
+{
+    const char *end = text ? nb_num_real(text, out) : NULL;
+
+    if (!text || strcmp(text, "inf") == 0)
+        *out = text ? (double)INFINITY : otherwise;
+    else if (!end || *end || !(*out > 0))
+        return nb_fail(err, NB_EARG, "arg.value", "", "%s is a number above 0, or inf", option);
+    return NB_OK;
+}
+
+/* "ttft:MS tpot:MS e2el:MS", any of them, to limit_ms. */
+static nb_status parse_goodput(nb_bench *s, nb_err *err)
+{
+    static const char *const names[NB_LEN(s->limit_ms)] = { "ttft:", "tpot:", "e2el:" };
+    const char *p = s->goodput ? s->goodput : "";
+
+    for (size_t i = 0; i < NB_LEN(names); i++)
+        s->limit_ms[i] = INFINITY;
+    while (*p) {
+        size_t i = 0;
+        while (i < NB_LEN(names) && strncmp(p, names[i], strlen(names[i])) != 0)
+            i++;
+        p = i < NB_LEN(names) ? nb_num_real(p + strlen(names[i]), &s->limit_ms[i]) : NULL;
+        if (!p || (*p && *p != ' ' && *p != ','))
+            return nb_fail(err, NB_EARG, "arg.value", "", "--goodput is a list of ttft:MS, tpot:MS and e2el:MS");
+        p += strspn(p, " ,");
+    }
+    return NB_OK;
+}
+
 static nb_status parse_numbers(nb_bench *s, nb_err *err)
 {
     static const char *const sets[] = { "random", "prefix_repetition", "jsonl", "sharegpt", "sonnet", "trace" };
     bool known = false;
-    char *end;
+    const char *end;
+    nb_status rc = positive("--request-rate", s->rate_text, INFINITY, &s->rate, err);
 
-    s->rate = s->rate_text ? strtod(s->rate_text, &end) : INFINITY;
-    if (!(s->rate > 0))
-        return nb_fail(err, NB_EARG, "arg.value", "", "--request-rate is a number above 0, or inf");
-    s->burstiness = s->burst_text ? strtod(s->burst_text, &end) : 1;
-    if (!(s->burstiness > 0))
-        return nb_fail(err, NB_EARG, "arg.value", "", "--burstiness is a number above 0, or inf");
+    if (rc == NB_OK)
+        rc = positive("--burstiness", s->burst_text, 1, &s->burstiness, err);
+    if (rc == NB_OK)
+        rc = parse_goodput(s, err);
+    if (rc != NB_OK)
+        return rc;
     for (const char *p = s->percentiles ? s->percentiles : "99"; *p && s->n_pct < NB_BENCH_PERCENTILES; p = *end ? end + 1 : end) {
-        s->pct[s->n_pct] = strtod(p, &end);
-        if (end == p || s->pct[s->n_pct] < 0 || s->pct[s->n_pct] > 100)
+        end = nb_num_real(p, &s->pct[s->n_pct]);
+        if (!end || (*end && *end != ',') || s->pct[s->n_pct] < 0 || s->pct[s->n_pct] > 100)
             return nb_fail(err, NB_EARG, "arg.value", "", "--metric-percentiles is a list such as 50,90,99");
         s->n_pct++;
     }

@@ -2,11 +2,11 @@
  * `nibble template --template T.jinja V.json`: any template with exactly these variables. Output is that and nothing else. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "cli/cli.h"
 #include "io/io.h"
 #include "job/load.h"
@@ -57,19 +57,35 @@ static nb_status read_json(const char *path, nb_json **out, nb_err *err)
 static nb_status parse_now(const char *s, struct tm *t, nb_err *err)
 {
     static const int before[] = { 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365 };
-    char esc[NB_ESC_CAP], end;
-    int y, mon, d, h, m, sec;
+    static const struct {
+        unsigned least, most;
+        char behind;
+    } field[] = { { 1, 9999, '-' }, { 1, 12, '-' }, { 1, 31, ' ' }, { 0, 23, ':' }, { 0, 59, ':' }, { 0, 60, 0 } };
+    char esc[NB_ESC_CAP];
+    int v[NB_LEN(field)];
+    const char *p = s;
 
-    if (sscanf(s, "%4d-%2d-%2d %2d:%2d:%2d%c", &y, &mon, &d, &h, &m, &sec, &end) != 6 || y < 1 || mon < 1 || mon > 12 || d < 1 || h < 0 ||
-        h > 23 || m < 0 || m > 59 || sec < 0 || sec > 60)
+    for (size_t i = 0; p && i < NB_LEN(field); i++) {
+        uint64_t number = 0;
+        p = nb_num_u64(p, field[i].most, &number);
+        v[i] = (int)number;
+        if (p && number >= field[i].least && *p == field[i].behind)
+            p += field[i].behind != 0;
+        else
+            p = NULL;
+    }
+    if (!p)
         return nb_fail(err, NB_EARG, "arg.value", "", "--now takes 'YYYY-MM-DD hh:mm:ss', not \"%s\"",
                        nb_esc(esc, sizeof esc, s, strlen(s)));
-    const int leap = (y % 4 == 0 && y % 100 != 0) || y % 400 == 0, p = y - 1;
+    const int y = v[0], mon = v[1], d = v[2];
+    const int leap = (y % 4 == 0 && y % 100 != 0) || y % 400 == 0, past = y - 1;
     if (d > before[mon] - before[mon - 1] + (mon == 2 && leap))
         return nb_fail(err, NB_EARG, "arg.value", "", "--now: month %d has no day %d", mon, d);
-    *t = (struct tm){ .tm_year = y - 1900, .tm_mon = mon - 1, .tm_mday = d, .tm_hour = h, .tm_min = m, .tm_sec = sec, .tm_isdst = -1 };
+    *t = (struct tm){
+        .tm_year = y - 1900, .tm_mon = mon - 1, .tm_mday = d, .tm_hour = v[3], .tm_min = v[4], .tm_sec = v[5], .tm_isdst = -1
+    };
     t->tm_yday = before[mon - 1] + d - 1 + (mon > 2 && leap);
-    t->tm_wday = (1 + p * 365 + p / 4 - p / 100 + p / 400 + t->tm_yday) % 7; /* 0001-01-01 was a Monday */
+    t->tm_wday = (1 + past * 365 + past / 4 - past / 100 + past / 400 + t->tm_yday) % 7; /* 0001-01-01 was a Monday */
     return NB_OK;
 }
 

@@ -6,17 +6,20 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/num.h"
 
 bool nb_coverage_add(nb_coverage *c, const nb_quantize_row *r)
 {
     static const char mark[] = ".experts.";
     const char *at = r->expert ? strstr(r->name, mark) : NULL;
     struct nb_cover one = { .tokens = r->tokens };
+    uint64_t expert;
 
     if (!at)
         return true;
     snprintf(one.where, sizeof one.where, "%.*s", (int)(at - r->name), r->name);
-    one.expert = strtoull(at + strlen(mark), NULL, 10);
+    if (nb_num_u64(at + strlen(mark), SIZE_MAX, &expert))
+        one.expert = (size_t)expert;
     if (c->n && c->seen[c->n - 1].expert == one.expert && strcmp(c->seen[c->n - 1].where, one.where) == 0)
         return true; /* another linear of the same one */
     if (c->n == c->cap) {

@@ -1,12 +1,11 @@
 /* opt.c - options as tables: parsing, nearest spelling, the help page of a verb, and what --cpu and --threads mean. */
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "cli/cli.h"
 #include "job/load.h"
 
@@ -114,19 +113,24 @@ static nb_status bad_value(nb_err *err, const nb_opt *o, const char *value, cons
 static nb_status store_value(const nb_opt *o, const char *value, nb_err *err)
 {
     char want[96];
-    char *end;
+    const char *end;
 
-    if (o->kind == NB_OPT_INT || o->kind == NB_OPT_NUM) {
-        double v;
-        errno = 0;
-        v = o->kind == NB_OPT_INT ? (double)strtoll(value, &end, 10) : strtod(value, &end);
-        snprintf(want, sizeof want, o->kind == NB_OPT_INT ? "an integer from %.0f to %.0f" : "a number from %g to %g", o->min, o->max);
-        if (end == value || *end || strspn(value, " \t\n\v\f\r") || errno || !(v >= o->min && v <= o->max))
+    if (o->kind == NB_OPT_INT) {
+        int64_t v;
+        end = nb_num_i64(value, &v);
+        snprintf(want, sizeof want, "an integer from %.0f to %.0f", o->min, o->max);
+        if (!end || *end || !((double)v >= o->min && (double)v <= o->max))
             return bad_value(err, o, value, want);
-        if (o->kind == NB_OPT_INT)
-            *(int64_t *)o->to = strtoll(value, NULL, 10);
-        else
-            *(double *)o->to = v;
+        *(int64_t *)o->to = v;
+        return NB_OK;
+    }
+    if (o->kind == NB_OPT_NUM) {
+        double v;
+        end = nb_num_real(value, &v);
+        snprintf(want, sizeof want, "a number from %g to %g", o->min, o->max);
+        if (!end || *end || !(v >= o->min && v <= o->max))
+            return bad_value(err, o, value, want);
+        *(double *)o->to = v;
         return NB_OK;
     }
     if (o->kind == NB_OPT_STR) {
@@ -262,8 +266,9 @@ nb_status nb_cli_act(const char *name, bool exact_fp32, bool *a8, nb_err *err)
 nb_status nb_cli_size(const char *option, const char *text, const char *such, uint64_t *out, nb_err *err)
 {
     static const char units[] = "KMGT";
-    char esc[NB_ESC_CAP], *end;
-    double bytes = strtod(text, &end);
+    char esc[NB_ESC_CAP];
+    double bytes = 0;
+    const char *number = nb_num_real(text, &bytes), *end = number ? number : text;
     const char *u = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
 
     if (u) {
@@ -273,7 +278,7 @@ nb_status nb_cli_size(const char *option, const char *text, const char *such, ui
         end += binary ? 2 : 1;
     }
     end += *end == 'B';
-    if (end == text || *end || !(bytes > 0) || !(bytes < 1e18)) /* also not a number */
+    if (!number || *end || !(bytes > 0) || !(bytes < 1e18))
         return nb_fail(err, NB_EARG, "arg.value", "", "%s takes a size such as %s, not \"%s\"", option, such,
                        nb_esc(esc, sizeof esc, text, strlen(text)));
     *out = (uint64_t)bytes;

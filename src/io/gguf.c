@@ -114,19 +114,6 @@ static nb_json *text_value(const char *s, size_t n)
     return v;
 }
 
-/* f32 as the shortest decimal that gives it back: 1e-05, not 9.99999974e-06. */
-static nb_json *f32_value(float f)
-{
-    char text[32];
-
-    for (int digits = 6; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)f);
-        if (strtof(text, NULL) == f)
-            return nb_json_new_real(strtod(text, NULL));
-    }
-    return nb_json_new_real((double)f);
-}
-
 static nb_status get_value(cursor *c, unsigned kind, nb_json **out, nb_err *err);
 
 static nb_status get_array(cursor *c, nb_json **out, nb_err *err)
@@ -210,7 +197,7 @@ static nb_status get_value(cursor *c, unsigned kind, nb_json **out, nb_err *err)
         *out = nb_json_new_int((int32_t)nb_le32(p));
         break;
     case T_F32:
-        *out = f32_value(nb_f32_from_bits(nb_le32(p)));
+        *out = nb_json_new_real(nb_json_short(nb_f32_from_bits(nb_le32(p))));
         break;
     case T_BOOL:
         if (p[0] > 1)

@@ -2,11 +2,12 @@
  *
  * Files of the llama family store the rows of q and k for a rotation of neighbouring pairs; Hugging Face rotates halves.
  * Per head of d rows:  row[j] = stored[2j],  row[d/2 + j] = stored[2j + 1],  j < d/2. */
+#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "io/gguf_meta.h"
 #include "io/io.h"
 #include "io/io_priv.h"
@@ -178,11 +179,11 @@ static const name_row *find_row(const char *name, int64_t n_layers, int64_t *lay
 {
     *layer = -1;
     if (strncmp(name, "blk.", 4) == 0) {
-        char *end;
-        const long v = name[4] >= '0' && name[4] <= '9' ? strtol(name + 4, &end, 10) : -1;
-        if (v < 0 || v >= n_layers || *end != '.' || (name[4] == '0' && v > 0))
+        uint64_t v;
+        const char *end = nb_num_u64(name + 4, INT64_MAX, &v);
+        if (!end || (int64_t)v >= n_layers || *end != '.' || (name[4] == '0' && end > name + 5))
             return NULL;
-        *layer = v;
+        *layer = (int64_t)v;
         for (size_t i = 0; i < NB_LEN(layers); i++) {
             if (strcmp(end + 1, layers[i].gguf) == 0)
                 return &layers[i];
@@ -207,8 +208,7 @@ static bool row_fits(const nb_gguf_arch *arch, const name_row *row)
 
 bool nb_gguf_name_of(const nb_gguf_arch *arch, const char *hf, char *out, size_t cap, nb_gguf_order *order)
 {
-    char *end;
-    unsigned long layer;
+    uint64_t layer;
     int n = -1;
 
     *order = NB_GGUF_PLAIN;
@@ -216,12 +216,12 @@ bool nb_gguf_name_of(const nb_gguf_arch *arch, const char *hf, char *out, size_t
         if (strcmp(hf, tops[i].hf) == 0)
             n = snprintf(out, cap, "%s", tops[i].gguf);
     }
-    if (strncmp(hf, "model.layers.", 13) == 0 && hf[13] >= '0' && hf[13] <= '9') {
-        layer = strtoul(hf + 13, &end, 10);
-        for (size_t i = 0; i < NB_LEN(layers) && *end == '.' && layer < 4096; i++) {
+    if (strncmp(hf, "model.layers.", 13) == 0) {
+        const char *end = nb_num_u64(hf + 13, 4095, &layer);
+        for (size_t i = 0; end && *end == '.' && i < NB_LEN(layers); i++) {
             if (strcmp(end + 1, layers[i].hf) != 0 || !row_fits(arch, &layers[i]))
                 continue;
-            n = snprintf(out, cap, "blk.%lu.%s", layer, layers[i].gguf);
+            n = snprintf(out, cap, "blk.%" PRIu64 ".%s", layer, layers[i].gguf);
             *order = arch->interleaved ? layers[i].order : NB_GGUF_PLAIN;
         }
     }

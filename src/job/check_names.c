@@ -1,10 +1,10 @@
 /* check_names.c - what the architecture needs against what is stored (formats 7.3, SHP-013, SHP-014). */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/strmap.h"
 #include "job/check_priv.h"
 
@@ -284,6 +284,7 @@ static bool ignored(const nb_tensor *t, const nb_plan *p)
                                           "vision_tower.",
                                           "multi_modal_projector." };
     const char *at = strstr(t->name, "layers.");
+    uint64_t layer;
 
     for (size_t i = 0; i < NB_LEN(others); i++)
         if (strncmp(t->name, others[i], strlen(others[i])) == 0)
@@ -293,7 +294,7 @@ static bool ignored(const nb_tensor *t, const nb_plan *p)
         if (t->name_len >= n && strcmp(t->name + t->name_len - n, ends[i]) == 0)
             return true;
     }
-    return at && strtoull(at + 7, NULL, 10) >= n_layers; /* layers behind the last: multi-token prediction */
+    return at && nb_num_u64(at + 7, UINT64_MAX, &layer) && layer >= n_layers; /* layers behind the last: multi-token prediction */
 }
 
 static nb_status check_unknown(const names_job *j)

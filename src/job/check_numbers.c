@@ -1,11 +1,10 @@
 /* check_numbers.c - layers and experts are numbered without a gap (NAM-010), and experts kept as one tensor (NAM-011). Goes by names
  * alone, so that it holds for architectures we do not know. */
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "job/check_priv.h"
 
 enum { MAX_LAYERS = 4096, MAX_EXPERTS = 4096, LAYER = MAX_EXPERTS / 8 + 1 };
@@ -23,15 +22,15 @@ static long number_after(const char **at, const char *word, long max)
 
     for (const char *s = *at; (s = strstr(s, word)); s += n) {
         const char *d = s + n;
-        char *end;
-        long v;
+        const char *end;
+        uint64_t v;
         if ((s != *at && s[-1] != '.') || *d < '0' || *d > '9')
             continue;
-        v = strtol(d, &end, 10);
-        if (*end != '.' || v >= max)
+        end = nb_num_u64(d, (uint64_t)max - 1, &v);
+        if (!end || *end != '.')
             return -1;
         *at = end;
-        return v;
+        return (long)v;
     }
     return -1;
 }

@@ -7,6 +7,7 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/num.h"
 
 enum { PROBE = 256 << 20, MAX_ROUNDS = 32, OUT_BYTES = 1 << 18, HUGE_BLOCK = 16 << 20, SMALL_PARTS = 210, SMALL_PART = 1 << 19 };
 
@@ -158,19 +159,30 @@ static void huge_mode(char out[32])
     fclose(f);
 }
 
+/* "FROM-TO ", the head of a mapping in smaps. */
+static bool mapping_range(const char *line, uint64_t *from, uint64_t *to)
+{
+    const char *end = nb_num_hex(line, UINT64_MAX, from);
+
+    end = end && *end == '-' ? nb_num_hex(end + 1, UINT64_MAX, to) : NULL;
+    return end && *end == ' ';
+}
+
 /* Huge pages of the mapping that holds p, in bytes. */
 static size_t huge_bytes(const void *p)
 {
     FILE *f = fopen("/proc/self/smaps", "re");
     char line[512];
-    unsigned long long from, to, kb;
+    static const char key[] = "AnonHugePages:";
+    uint64_t from, to, kb;
     bool inside = false;
     size_t got = SIZE_MAX;
 
     while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "%llx-%llx ", &from, &to) == 2)
+        if (mapping_range(line, &from, &to))
             inside = (uintptr_t)p >= from && (uintptr_t)p < to;
-        else if (inside && sscanf(line, "AnonHugePages: %llu kB", &kb) == 1) {
+        else if (inside && strncmp(line, key, sizeof key - 1) == 0 &&
+                 nb_num_u64(line + sizeof key - 1 + strspn(line + sizeof key - 1, " "), SIZE_MAX / 1024, &kb)) {
             got = (size_t)kb * 1024;
             break;
         }

@@ -1,13 +1,12 @@
 /* engines.c - see engines.h. A rule is a condition over facts of one linear on one device; facts and conditions are JSON. */
 #include "job/engines.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "job/convert_priv.h"
 #include "job/embedded.h"
 
@@ -170,9 +169,9 @@ static bool device_facts(const char *device, nb_json *o)
     bool x86 = (cpu & NB_CPU_NEON) == 0, known = strcmp(device, "cpu") == 0;
 
     if (strncmp(device, "sm", 2) == 0) {
-        char *end;
-        const long sm = strtol(device + 2, &end, 10);
-        return end != device + 2 && *end == '\0' && sm >= 30 && sm < 1000 && set_str(o, "device", "cuda") && set_int(o, "sm", sm);
+        uint64_t sm;
+        const char *end = nb_num_u64(device + 2, 999, &sm);
+        return end && *end == '\0' && sm >= 30 && set_str(o, "device", "cuda") && set_int(o, "sm", (int64_t)sm);
     }
     for (size_t i = 0; i < NB_LEN(cpus); i++)
         if (strcmp(device, cpus[i].name) == 0) {

@@ -8,6 +8,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "job/chart.h"
 #include "job/html.h"
 
@@ -74,9 +75,11 @@ void nb_qpage_plan(nb_qpage *p, const nb_quantize_plan *plan)
 /* The first number between dots. */
 static size_t layer_of(const char *name)
 {
+    uint64_t v;
+
     for (const char *at = strchr(name, '.'); at; at = strchr(at + 1, '.'))
-        if (at[1] >= '0' && at[1] <= '9')
-            return (size_t)strtoull(at + 1, NULL, 10);
+        if (nb_num_u64(at + 1, SIZE_MAX, &v))
+            return (size_t)v;
     return 0;
 }
 
@@ -90,7 +93,7 @@ static size_t role_of(nb_qpage *p, const char *name)
     if (i < p->n_roles)
         return i;
     if (p->n_roles == ROLES) {
-        strcpy(p->role[ROLES - 1], "others");
+        snprintf(p->role[ROLES - 1], sizeof p->role[0], "others");
         return ROLES - 1;
     }
     snprintf(p->role[p->n_roles], sizeof p->role[0], "%s", role);

@@ -6,13 +6,13 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/bits.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/num.h"
 
 static const char magic[8] = { 'N', 'B', 'T', 'O', 'P', 'K', '1', '\n' };
 
@@ -125,6 +125,7 @@ static nb_status parse_head(const unsigned char *p, size_t size, nb_topk_head *h
 {
     const uint64_t n = size >= 16 ? nb_le64(p + 8) : 0;
     nb_json *o = NULL;
+    uint64_t ids = 0;
     nb_status rc;
 
     if (size < 16 || memcmp(p, magic, 8) != 0 || n == 0 || n > HEAD_LIMIT || n > size - 16)
@@ -134,16 +135,19 @@ static nb_status parse_head(const unsigned char *p, size_t size, nb_topk_head *h
         return rc;
     const int64_t version = nb_json_int(nb_json_get(o, "version"), 0), vocab = nb_json_int(nb_json_get(o, "vocab"), 0),
                   k = nb_json_int(nb_json_get(o, "k"), 0), positions = nb_json_int(nb_json_get(o, "positions"), 0);
+    const char *end = nb_num_hex(nb_json_str(nb_json_get(o, "ids"), ""), UINT64_MAX, &ids);
     if (version != 1 || vocab < 1 || vocab > INT32_MAX || k < 1 || k > NB_TOPK_MAX || k > vocab || positions < 1 ||
         positions > (int64_t)1 << 40) {
         rc =
             nb_fail(err, NB_EFORMAT, "topk.header", "", "version %" PRId64 ", %" PRId64 " of %" PRId64 " tokens, %" PRId64 " positions: %s",
                     version, k, vocab, positions, version == 1 ? "sizes out of range" : "only version 1 is known");
+    } else if (!end || *end) {
+        rc = nb_fail(err, NB_EFORMAT, "topk.header", "", "\"ids\" is no hexadecimal number");
     } else {
         h->vocab = (size_t)vocab;
         h->k = (size_t)k;
         h->positions = (size_t)positions;
-        h->ids = strtoull(nb_json_str(nb_json_get(o, "ids"), ""), NULL, 16);
+        h->ids = ids;
         snprintf(h->protocol, sizeof h->protocol, "%s", nb_json_str(nb_json_get(o, "protocol"), ""));
         snprintf(h->model, sizeof h->model, "%s", nb_json_str(nb_json_get(o, "model"), ""));
         *data = (16 + (size_t)n + 63) / 64 * 64;
@@ -264,6 +268,7 @@ static nb_status resume(nb_topk_writer *w, const char *head, size_t n_head, cons
 nb_status nb_topk_writer_open(nb_topk_writer **out, const char *path, bool force, const nb_topk_head *h, const size_t *window_end,
                               size_t n_windows, size_t *done, nb_err *err)
 {
+    const size_t partial_size = strlen(path) + sizeof ".partial";
     nb_topk_writer *w = nb_calloc(1, sizeof *w);
     char *head = NULL;
     size_t n_head = 0;
@@ -275,12 +280,12 @@ nb_status nb_topk_writer_open(nb_topk_writer **out, const char *path, bool force
     w->fd = -1;
     w->head = *h;
     w->path = nb_strdup(path);
-    w->partial = nb_alloc(strlen(path) + sizeof ".partial");
+    w->partial = nb_alloc(partial_size);
     head = head_text(h, &n_head);
     if (!w->path || !w->partial || !head)
         rc = nb_enomem(err, "the file of logits");
     if (rc == NB_OK) {
-        sprintf(w->partial, "%s.partial", path);
+        snprintf(w->partial, partial_size, "%s.partial", path);
         w->data = n_head;
         if (!force && access(path, F_OK) == 0)
             rc = nb_fail(err, NB_EEXISTS, "out.exists", "", "%s is there already; --force replaces it", path);

@@ -1,8 +1,9 @@
 /* format.c - the format table, what layouts look like (formats 3.16), and shapes written as text ("k/g n/8"). */
-#include <stdlib.h>
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "quant/awq.h"
 #include "quant/formats.h"
 
@@ -57,9 +58,8 @@ static const char *eval_dim(const char *p, const uint64_t var[5], uint64_t *out)
             x = var[name - names];
             p++;
         } else {
-            char *end;
-            x = strtoull(p, &end, 10);
-            p = end;
+            p = nb_num_u64(p, UINT32_MAX, &x);
+            assert(p); /* the rows of the table are ours */
         }
         if (op == '*')
             v *= x;

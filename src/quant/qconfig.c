@@ -1,10 +1,10 @@
 /* qconfig.c - quantization_config, quantize_config.json, quant_config.json in one normal form (formats 6). */
 #include <ctype.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "quant/qconfig.h"
 
 /* Method and version -> layout. "" is "not said"; the first row of a method is its default. */
@@ -113,8 +113,8 @@ static nb_status get_int(const qparse *p, const char *const *keys, bool *found, 
 {
     const char *key, *s;
     const nb_json *v = first_of(p->root, keys, &key);
+    const char *end;
     char text[NB_ESC_CAP];
-    int used = 0;
 
     *found = v != NULL;
     *usable = true;
@@ -123,7 +123,7 @@ static nb_status get_int(const qparse *p, const char *const *keys, bool *found, 
     if (nb_json_typeof(v) == NB_JSTR) {
         s = nb_json_str(v, "");
         nb_esc(text, sizeof text, s, nb_json_str_len(v));
-        *usable = strlen(s) < 12 && sscanf(s, "%" SCNd64 "%n", out, &used) == 1 && s[used] == 0;
+        *usable = strlen(s) < 12 && (end = nb_num_i64(s, out)) && *end == 0;
         return nb_rule_hit(p->report, p->err, "CFG-020", p->source, key, "%s is the string \"%s\", expected a number.", key, text);
     }
     if (nb_json_typeof(v) == NB_JINT || nb_json_typeof(v) == NB_JREAL) {
@@ -209,6 +209,13 @@ static nb_status parse_method(const qparse *p, nb_qconfig *c)
     return NB_EUNSUPPORTED;
 }
 
+/* "MAJOR.MINOR" and whatever follows. */
+static bool read_version(const char *s, uint64_t *major, uint64_t *minor)
+{
+    s = nb_num_u64(s, 9999, major);
+    return s && *s == '.' && nb_num_u64(s + 1, 9999, minor);
+}
+
 /* The program that wrote the file, from meta.quantizer: "gptqmodel:7.7.0", or a list of such. */
 static bool written_by_gptqmodel(const nb_json *root)
 {
@@ -217,8 +224,8 @@ static bool written_by_gptqmodel(const nb_json *root)
 
     for (size_t i = 0; i < (list ? nb_json_len(q) : 1); i++) {
         const char *s = nb_json_str(list ? nb_json_at(q, i) : q, "");
-        unsigned major = 0, minor = 0;
-        if (strncmp(s, "gptqmodel:", 10) == 0 && sscanf(s + 10, "%4u.%4u", &major, &minor) == 2 && (major > 0 || minor >= 9))
+        uint64_t major, minor;
+        if (strncmp(s, "gptqmodel:", 10) == 0 && read_version(s + 10, &major, &minor) && (major > 0 || minor >= 9))
             return true;
     }
     return false;
@@ -317,10 +324,10 @@ static nb_status parse_ct(const qparse *p, nb_qconfig *c)
     const nb_json *groups = nb_json_get(p->root, "config_groups");
     const char *sparse = nb_json_str(nb_json_get(nb_json_get(p->root, "sparsity_config"), "format"), "dense");
     const char *version = nb_json_str(nb_json_get(p->root, "version"), "");
-    unsigned major = 0, minor = 0;
+    uint64_t major, minor;
     bool linear = false;
 
-    c->old_words = sscanf(version, "%4u.%4u", &major, &minor) == 2 && major == 0 && minor < 18;
+    c->old_words = read_version(version, &major, &minor) && major == 0 && minor < 18;
     if (strcmp(c->version, "nvfp4-pack-quantized") == 0 || strcmp(c->version, "mxfp4-pack-quantized") == 0)
         return ct_refuse(p, "format", "weights to 4-bit floats");
     if (strcmp(sparse, "dense") != 0)

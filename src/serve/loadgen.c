@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/rng.h"
 
 /* ---- a connection ---- */
@@ -124,15 +125,19 @@ static bool read_line(wire *l, char *out, size_t cap)
 static bool read_head(wire *l)
 {
     char line[1024];
+    const char *p;
+    uint64_t status, v;
 
-    if (!read_line(l, line, sizeof line) || sscanf(line, "HTTP/1.%*d %d", &l->status) != 1)
+    if (!read_line(l, line, sizeof line) || strncmp(line, "HTTP/1.", 7) != 0 || !(p = strchr(line, ' ')) ||
+        !nb_num_u64(p + 1, 999, &status))
         return false;
+    l->status = (int)status;
     l->left = SIZE_MAX;
     while (read_line(l, line, sizeof line) && line[0]) {
         if (strncasecmp(line, "transfer-encoding:", 18) == 0 && strstr(line, "chunked"))
             l->chunked = true;
         if (strncasecmp(line, "content-length:", 15) == 0)
-            l->left = (size_t)strtoull(line + 15, NULL, 10);
+            l->left = nb_num_u64(line + 15 + strspn(line + 15, " \t"), SIZE_MAX - 1, &v) ? (size_t)v : SIZE_MAX;
     }
     if (l->chunked)
         l->left = 0;
@@ -143,13 +148,14 @@ static bool read_head(wire *l)
 static int body_byte(wire *l)
 {
     char line[64];
+    uint64_t v;
 
     if (l->chunked && l->left == 0) {
         if (l->closed || !read_line(l, line, sizeof line))
             return -1;
         if (!line[0] && !read_line(l, line, sizeof line)) /* the end of the chunk before */
             return -1;
-        l->left = (size_t)strtoull(line, NULL, 16);
+        l->left = nb_num_hex(line, SIZE_MAX, &v) ? (size_t)v : 0;
         if (l->left == 0) {
             l->closed = true;
             return -1;

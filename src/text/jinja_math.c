@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/num.h"
 #include "text/utf8.h"
 
 __extension__ typedef __int128 wide;
@@ -408,6 +409,8 @@ size_t nb_j_float_repr(double f, char out[32])
 {
     char e[40], digits[24];
     int n = 0, exp10;
+    uint64_t size10 = 0;
+    const char *e10;
     char *p = out;
 
     if (isnan(f))
@@ -423,7 +426,9 @@ size_t nb_j_float_repr(double f, char out[32])
     for (char *c = e; *c && *c != 'e'; c++)
         if (*c >= '0' && *c <= '9')
             digits[n++] = *c;
-    exp10 = atoi(strchr(e, 'e') + 1);
+    e10 = strchr(e, 'e') + 1; /* "+05", "-300" */
+    nb_num_u64(e10 + 1, 999, &size10);
+    exp10 = e10[0] == '-' ? -(int)size10 : (int)size10;
     while (n > 1 && digits[n - 1] == '0')
         n--;
     if (signbit(f))

@@ -35,6 +35,25 @@ quant() { # NAME OBJECT: the model with this quantization config
 }
 "$NIBBLE" quantize $model --method rtn --group-size 64 -o "$TMP/q4" -q 2>"$TMP/err" || fail "a 4-bit model to start from"
 
+# Numbers of options are read whole: no sign that is not asked for, no space, no hexadecimal, nothing behind them (CL-01, CR-05).
+number() { # LINE COMMAND...
+    line=$1
+    shift
+    mistake "CL-01 $*" 2 "arg.value: $line" "$NIBBLE" "$@"
+}
+number '--threads is "+2", expected an integer from 1 to 1024' run $model hi --threads=+2
+number '--threads is "2x", expected an integer from 1 to 1024' run $model hi --threads=2x
+number '--temperature is "0x1p1", expected a number from 0 to 100' run $model hi --temperature=0x1p1
+number '--temperature is " 1", expected a number from 0 to 100' run $model hi "--temperature= 1"
+number '--temperature is "nan", expected a number from 0 to 100' run $model hi --temperature nan
+number '--request-rate is a number above 0, or inf' bench serve --port 1 --request-rate 5x
+number '--burstiness is a number above 0, or inf' bench serve --port 1 --burstiness +1
+number '--goodput is a list of ttft:MS, tpot:MS and e2el:MS' bench serve --port 1 --goodput tttf:5
+number '--goodput is a list of ttft:MS, tpot:MS and e2el:MS' bench serve --port 1 --goodput 'ttft:500 tpot:5x'
+number '--base-url has no port after the colon' bench serve --base-url http://127.0.0.1:99999
+number '--base-url has no port after the colon' bench serve --base-url http://127.0.0.1:80x
+number '--metric-percentiles is a list such as 50,90,99' bench serve --port 1 --metric-percentiles '50;90'
+
 # Where is the model?
 mistake "wrong path" 3 'io.not_found: T/nosuch: no such file; check the path' "$NIBBLE" run "$TMP/nosuch" hi
 mkdir "$TMP/parent" && cp -r "$TMP/q4" "$TMP/parent/"

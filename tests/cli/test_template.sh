@@ -88,6 +88,9 @@ printf '{%% for i in range(99999) %%}{%% for j in range(99999) %%}{%% endfor %%}
 refused "JT-04 endless loop" 6 'limit.template_steps' "$NIBBLE" template --template "$TMP/t.jinja" "$TMP/v.json"
 refused "no such template" 3 "absent.jinja" "$NIBBLE" template --template "$TMP/absent.jinja" "$TMP/v.json"
 refused "clock" 2 "YYYY-MM-DD" "$NIBBLE" template --template "$TMP/t.jinja" "$TMP/v.json" --now yesterday
+refused "a clock with a sign" 2 "YYYY-MM-DD" "$NIBBLE" template --template "$TMP/t.jinja" "$TMP/v.json" --now '+2023-02-28 00:00:00'
+refused "a clock with more behind it" 2 "YYYY-MM-DD" "$NIBBLE" template --template "$TMP/t.jinja" "$TMP/v.json" --now '2023-02-28 00:00:00Z'
+refused "an hour that is none" 2 "YYYY-MM-DD" "$NIBBLE" template --template "$TMP/t.jinja" "$TMP/v.json" --now '2023-02-28 24:00:00'
 refused "a day that is none" 2 "no day 30" "$NIBBLE" template --template "$TMP/t.jinja" "$TMP/v.json" --now '2023-02-30 00:00:00'
 refused "no request" 2 "MODEL" "$NIBBLE" template "$TMP/model"
 echo '{"messages":[]}' >"$TMP/empty.json"

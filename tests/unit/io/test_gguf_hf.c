@@ -263,6 +263,7 @@ static void tensor_rows(void **state)
           .cls = "gguf.tensor" },
         { .label = "GG-20 layer number huge", .heads = 2, .drop = -1, .extra = "blk.99999999999999999999.attn_q.weight", .want = NB_OK },
         { .label = "GG-20 layer number negative", .heads = 2, .drop = -1, .extra = "blk.-1.attn_q.weight", .want = NB_OK },
+        { .label = "GG-20 layer number with zeros in front", .heads = 2, .drop = -1, .extra = "blk.00.attn_q.weight", .want = NB_OK },
         { .label = "GG-20 layer number not decimal", .heads = 2, .drop = -1, .extra = "blk.x.attn_q.weight", .want = NB_OK },
     };
 
