@@ -9,13 +9,14 @@ passed=0 failed=0 skipped=0
 
 step() { printf '\n== %s ==\n' "$*"; }
 
-# build PRESET TARGETS...: configure and build; a failure counts as one failed test and prints the end of the log.
+# build PRESET FLAGS TARGETS...: configure and build; a failure counts as one failed test and prints the end of the log.
+# FLAGS: in place of the preset's, where less to compile tells as much.
 build() {
-    preset=$1
-    shift
+    preset=$1 flags=$2
+    shift 2
     step "build $preset"
     mkdir -p "build/$preset"
-    if cmake --preset "$preset" -DNB_TESTS=ON $launch >"build/$preset/configure.log" 2>&1 &&
+    if cmake --preset "$preset" -DNB_TESTS=ON $launch ${flags:+"-DCMAKE_C_FLAGS_RELEASE=$flags" "-DCMAKE_C_FLAGS_DEBUG=$flags"} >"build/$preset/configure.log" 2>&1 &&
         ninja -C "build/$preset" -j "$jobs" "$@" >"build/$preset/build.log" 2>&1; then
         passed=$((passed + 1))
         return 0
@@ -42,14 +43,16 @@ tests() {
     grep -q 'Test +#\|Test *#' "$log" || failed=$((failed + 1))
 }
 
-build release && tests release
-build dev && tests dev -L 'unit|cli'
-build clang
-build tsan threads && tests tsan -L threads
+build release "" && tests release
+export NB_THIN=7 # sanitizers: every 7th shape of each kernel grid; the release run above had them all
+build dev "-O1 -g1" && tests dev -L 'unit|cli'
+build tsan "-O1 -g1" threads && tests tsan -L threads
+unset NB_THIN
+build clang "-O0" # for its warnings
 if [ "$(uname -m)" = x86_64 ]; then # Arm: kernels and a small model under an emulator
     if tools/check_aarch64.sh install; then
         export NB_THIN=13 NB_NATIVE="$PWD/build/release/nibble"
-        build aarch64 nibble tests_kern && tests aarch64 -R '^(unit[.]kern|emulated)[.]'
+        build aarch64 "" nibble tests_kern && tests aarch64 -R '^(unit[.]kern|emulated)[.]'
         unset NB_THIN NB_NATIVE
     else
         step "tests aarch64"
