@@ -21,7 +21,7 @@ static int print_best(nibble_model *model, float *row, size_t vocab, double log_
     rc = nibble_detokenize(model, &best, 1, 0, &piece, NULL, e);
     if (rc != NIBBLE_OK)
         return rc;
-    printf("%5.1f %%  %6d  \"%s\"\n", 100 * exp(row[best] - log_sum), (int)best, piece);
+    printf("%5.1f %%  %6d  \"%s\"\n", 100 * exp((double)row[best] - log_sum), (int)best, piece);
     row[best] = -INFINITY;
     nibble_free(piece);
     return NIBBLE_OK;

@@ -7,18 +7,19 @@ sources() { git ls-files 'src/*.c' 'src/*.h' 'src/*.inc'; }
 
 # Every #include "floor/x.h" under src/ must be allowed by src/FLOORS.
 floors() {
-    for f in $(sources); do
-        own=$(echo "$f" | cut -d/ -f2)
-        case $own in *.*) continue ;; esac
-        allowed=" $own $(sed -n "s/^$own: *//p" src/FLOORS) "
-        grep -q "^$own:" src/FLOORS || fail "$f: floor $own is not in src/FLOORS"
-        for inc in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
-            to=$(echo "$inc" | cut -d/ -f1)
-            [ "$to" != "$inc" ] || { fail "$f includes \"$inc\" without its floor"; continue; }
-            [ -e "src/$inc" ] || { [ "$to" = nibble ] && [ "$own" = api ]; } || fail "$f includes \"$inc\", which is not in src/"
-            case $allowed in *" $to "*) ;; *) [ "$to" = nibble ] && [ "$own" = api ] || fail "$f (floor $own) includes \"$inc\"" ;; esac
-        done
-    done
+    sources | xargs awk '
+        BEGIN { while ((getline line < "src/FLOORS") > 0) if (match(line, /^[a-z]+:/)) {
+            own = substr(line, 1, RLENGTH - 1); allowed[own] = " " own " " substr(line, RLENGTH + 1) " " } }
+        FNR == 1 { split(FILENAME, part, "/"); own = part[2]
+            if (own !~ /[.]/ && !(own in allowed)) { print "FAIL: " FILENAME ": floor " own " is not in src/FLOORS"; bad = 1 } }
+        own !~ /[.]/ && /^ *# *include *"/ { split($0, q, "\""); inc = q[2]; to = inc; sub("/.*", "", to)
+            api = to == "nibble" && own == "api"
+            if (to == inc) { print "FAIL: " FILENAME " includes \"" inc "\" without its floor"; bad = 1; next }
+            if (!(inc in there)) there[inc] = (getline line < ("src/" inc)) >= 0
+            close("src/" inc)
+            if (!there[inc] && !api) { print "FAIL: " FILENAME " includes \"" inc "\", which is not in src/"; bad = 1 }
+            if (!index(allowed[own], " " to " ") && !api) { print "FAIL: " FILENAME " (floor " own ") includes \"" inc "\""; bad = 1 } }
+        END { exit bad }' >&2 || bad=1
 }
 
 # One includer per external library (ARCHITECTURE decision 9).
@@ -56,13 +57,37 @@ clean() {
     git grep -nIE '(^|[^A-Za-z0-9_.])/(work|root|home)/' -- . ':!tests/house.sh' ':!*.jsonl' && fail "absolute path of one machine"
     git grep -nIiE 'pypi\.org|registry\.npmjs|deb\.debian\.org|pythonhosted' -- . ':!tests/house.sh' && fail "host name of a package registry"
     git grep -nIE '\b(TODO|FIXME|XXX|HACK)\b' -- src include bench tools && fail "unfinished words"
-    git ls-files -s | while read -r _ hash _ path; do
-        n=$(git cat-file -s "$hash")
-        [ "$n" -le 8388608 ] || echo "$path has $n bytes"
-    done | grep . && fail "a tracked file is over 8 MB"
+    git ls-files -s | awk '{ hash = $2; sub(/^[^\t]*\t/, ""); print hash, $0 }' | git cat-file --batch-check='%(objectsize) %(rest)' |
+        awk '$1 > 8388608 { n = $1; sub(/^[0-9]+ /, ""); print $0 " has " n " bytes" }' | grep . && fail "a tracked file is over 8 MB"
     dup=$(git ls-files 'src/*.c' 'src/*.h' | grep -v '^src/kern/[^/]*/' | sed 's,.*/,,' | sort | uniq -d)
     [ -z "$dup" ] || fail "two source files share a name: $dup"
     :
+}
+
+# Functions that no parser should meet (hardening 14): numbers are read by base/num.h, texts printed with their size.
+calls() {
+    found() { git grep -nE "(^|[^A-Za-z0-9_])($1)[[:space:]]*\(" -- src | grep -vE "^[^:]*:[0-9]*:[[:space:]]*(/\*|\*)|$2" && fail "$3"; :; }
+    found 'system|popen|gets|strcpy|strcat|sprintf|vsprintf|alloca|dlopen' '^$' "a call of hardening 14's list"
+    found 'atoi|atol|atoll|atof|scanf|fscanf|sscanf|strtol|strtoul|strtoll|strtoull|strtof' '^$' "numbers are read by base/num.h"
+    found 'strtod' '^src/(base/num|base/json|text/jinja_math)\.c:' "numbers are read by base/num.h"
+    found '_?setjmp|longjmp' '^src/text/jinja' "only the template engine leaves by longjmp (text/jinja.h says why)"
+}
+
+# The release program: position-independent, relocations read-only, no executable stack, canaries, fortified calls. NIBBLE: its path.
+binary() {
+    command -v readelf >/dev/null || { echo "skipped: no readelf"; exit 77; }
+    about=$(LC_ALL=C readelf -hldW "$NIBBLE")
+    undefined=" $(nm -D --undefined-only "$NIBBLE" | sed 's/.* //; s/@.*//' | tr '\n' ' ')"
+    echo "$about" | grep -qE 'Type: +DYN' || fail "no position-independent program"
+    echo "$about" | grep -q 'GNU_RELRO' || fail "relocations stay writable"
+    echo "$about" | grep -qE 'BIND_NOW|Flags: .*NOW' || fail "symbols are bound lazily"
+    echo "$about" | grep -qE 'GNU_STACK .* RW +0x' || fail "executable stack"
+    echo "$about" | grep -q 'TEXTREL' && fail "text relocations"
+    case $undefined in *" __stack_chk_fail "*) ;; *) fail "no stack canaries" ;; esac
+    case $undefined in *" __snprintf_chk "*) ;; *) fail "no fortified calls" ;; esac
+    for f in system popen gets strcpy sprintf alloca dlopen; do
+        case $undefined in *" $f "*) fail "the program calls $f" ;; esac
+    done
 }
 
 "$1"

@@ -1,10 +1,14 @@
 # Everything that is not a unit test: rules of the tree, and the program from outside.
 if(NB_TESTS)
   include(tests/fuzz/fuzz.cmake OPTIONAL)
-  foreach(rule floors includers headers format clean)
+  foreach(rule floors includers headers format clean calls)
     add_test(NAME house.${rule} COMMAND tests/house.sh ${rule} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(house.${rule} PROPERTIES LABELS house TIMEOUT 120 SKIP_RETURN_CODE 77)
   endforeach()
+  if(NB_CLI AND CMAKE_BUILD_TYPE STREQUAL Release AND NOT NB_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+    add_test(NAME house.binary COMMAND tests/house.sh binary WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(house.binary PROPERTIES LABELS house TIMEOUT 120 SKIP_RETURN_CODE 77 ENVIRONMENT "NIBBLE=$<TARGET_FILE:nibble>")
+  endif()
   # The program on emulated processors; NB_NATIVE: what else writes, where this build is a foreign one.
   if(NB_CLI AND NOT NB_SANITIZE)
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")

@@ -134,18 +134,19 @@ static void settings(nb_buf *b, const nb_bench *s)
     static const char *const columns[] = { "setting", "value" };
     char text[96];
     const struct {
-        const char *name, *format;
+        const char *name;
+        int digits;
         double v;
         bool show;
     } rows[] = {
-        { "requests a run", "%.0f", (double)s->n_prompts, true },
-        { "requests a second", "%.3g", s->rate, s->rate < 1e300 },
-        { "clients at most", "%.0f", (double)s->max_concurrency, s->max_concurrency > 0 && !s->grid },
-        { "own prompt tokens", "%.0f", (double)s->input_len, strcmp(s->dataset, "random") == 0 && !s->grid },
-        { "tokens in front that all prompts share", "%.0f", (double)s->prefix_len, strcmp(s->dataset, "random") == 0 },
-        { "tokens of an answer", "%.0f", (double)s->output_len, strcmp(s->dataset, "random") == 0 },
-        { "temperature", "%.3g", s->temperature, true },
-        { "warm-up requests", "%.0f", (double)s->warmups, true },
+        { "requests a run", 15, (double)s->n_prompts, true },
+        { "requests a second", 3, s->rate, s->rate < 1e300 },
+        { "clients at most", 15, (double)s->max_concurrency, s->max_concurrency > 0 && !s->grid },
+        { "own prompt tokens", 15, (double)s->input_len, strcmp(s->dataset, "random") == 0 && !s->grid },
+        { "tokens in front that all prompts share", 15, (double)s->prefix_len, strcmp(s->dataset, "random") == 0 },
+        { "tokens of an answer", 15, (double)s->output_len, strcmp(s->dataset, "random") == 0 },
+        { "temperature", 3, s->temperature, true },
+        { "warm-up requests", 15, (double)s->warmups, true },
     };
 
     nb_html_table(b, "Settings", columns, NB_LEN(columns));
@@ -153,7 +154,7 @@ static void settings(nb_buf *b, const nb_bench *s)
     for (size_t i = 0; i < NB_LEN(rows); i++) {
         if (!rows[i].show)
             continue;
-        snprintf(text, sizeof text, rows[i].format, rows[i].v);
+        snprintf(text, sizeof text, "%.*g", rows[i].digits, rows[i].v);
         nb_html_row(b, (const char *const[]){ rows[i].name, text }, 2);
     }
     nb_html_row(b, (const char *const[]){ "server", s->server_version[0] ? s->server_version : "does not tell its version" }, 2);

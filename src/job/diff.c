@@ -154,7 +154,7 @@ static void add_values(nb_diff_row *r, const float *a, const float *b, size_t n)
         if (a[i] == b[i] || (isnan(a[i]) && isnan(b[i])))
             continue;
         r->n_values++;
-        r->max_abs = isnan(d) ? INFINITY : fmax(r->max_abs, d);
+        r->max_abs = isnan(d) ? (double)INFINITY : fmax(r->max_abs, d);
     }
 }
 

@@ -2,12 +2,12 @@
 #include "job/eval_set.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "text/utf8.h"
 
 enum { TEXT_LIMIT = 1 << 30 };
@@ -126,7 +126,7 @@ typedef struct protocol {
     size_t window, stride; /* defaults */
     bool by_document;      /* else documents are joined by an empty line */
     nb_status (*cut)(cut *c, const int32_t *ids, size_t n, nb_err *err);
-    const char *about; /* printf of window, stride */
+    const char *cuts, *of, *scored; /* "CUTS of N tokensOF, SCORED" */
 } protocol;
 
 static nb_status push(cut *c, const int32_t *ids, size_t n, size_t feed, size_t first, size_t doc, nb_err *err)
@@ -216,12 +216,11 @@ static nb_status cut_document(cut *c, const int32_t *ids, size_t n, nb_err *err)
 }
 
 static const protocol protocols[] = {
-    { "windows", 512, 0, false, cut_windows, "disjoint windows of %zu tokens%s, likelihood of all but the first token of each" },
-    { "gptq", 2048, 0, false, cut_gptq,
-      "disjoint windows of %zu tokens of the whole text%s, likelihood of all but the first token of each" },
-    { "llama.cpp", 512, 0, false, cut_llama_cpp, "disjoint windows of %zu tokens%s, likelihood of the second half of each" },
-    { "strided", 1024, 512, false, cut_strided, "windows of %zu tokens%s, every token scored once" },
-    { "documents", 2048, 0, true, cut_document, "documents in windows of %zu tokens%s, likelihood of every token" },
+    { "windows", 512, 0, false, cut_windows, "disjoint windows", "", "likelihood of all but the first token of each" },
+    { "gptq", 2048, 0, false, cut_gptq, "disjoint windows", " of the whole text", "likelihood of all but the first token of each" },
+    { "llama.cpp", 512, 0, false, cut_llama_cpp, "disjoint windows", "", "likelihood of the second half of each" },
+    { "strided", 1024, 512, false, cut_strided, "windows", "", "every token scored once" },
+    { "documents", 2048, 0, true, cut_document, "documents in windows", "", "likelihood of every token" },
 };
 
 /* "strided-1024-512" -> row and numbers. */
@@ -233,14 +232,14 @@ static nb_status find_protocol(const char *name, const protocol **out, size_t *w
     for (size_t i = 0; i < NB_LEN(protocols); i++) {
         const protocol *p = &protocols[i];
         const size_t n = strlen(p->name);
-        char *end = (char *)name + n;
-        unsigned long long v[2] = { 0, 0 };
+        const char *end = name + n;
+        uint64_t v[2] = { 0, 0 };
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s-N%s", i ? ", " : "", p->name, p->stride ? "-S" : "");
         if (strncmp(name, p->name, n) != 0)
             continue;
-        for (int k = 0; k < (p->stride ? 2 : 1) && end[0] == '-' && end[1] >= '1' && end[1] <= '9'; k++)
-            v[k] = strtoull(end + 1, &end, 10);
-        if (*end || v[0] > 1 << 24 || v[1] > 1 << 24)
+        for (int k = 0; k < (p->stride ? 2 : 1) && end && end[0] == '-' && end[1] != '0'; k++)
+            end = nb_num_u64(end + 1, 1 << 24, &v[k]);
+        if (!end || *end)
             continue;
         *out = p;
         *window = (size_t)v[0];
@@ -408,7 +407,7 @@ nb_status nb_evalset_read(nb_evalset *s, const nb_tokenizer *t, const nb_evalset
           : p->cut == cut_gptq || p->cut == cut_strided ? ", one BOS in front"
           : p->cut == cut_llama_cpp                     ? " whose first is replaced by BOS"
                                                         : " with BOS in front";
-    snprintf(s->about, sizeof s->about, p->about, c.window, bos);
+    snprintf(s->about, sizeof s->about, "%s of %zu tokens%s%s, %s", p->cuts, c.window, p->of, bos, p->scored);
     if (p->stride)
         snprintf(s->about + strlen(s->about), sizeof s->about - strlen(s->about), ", a window every %zu", c.stride);
     return finish(s, o->limit, err);

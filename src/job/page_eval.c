@@ -107,7 +107,7 @@ static void score_cells(const nb_eval_all *a, const nb_eval_score *s, bool dista
         return;
     if (!distances) {
         for (int i = 2; i < 9; i++)
-            strcpy(c[i], "#");
+            snprintf(c[i], sizeof c[i], "#");
         return;
     }
     snprintf(c[2], 48, "#%.4f", s->ppl_ratio.mean);

@@ -204,7 +204,7 @@ static bool limit_of(const nb_json *v, double *out)
 {
     const char *word = nb_json_str(nb_json_get(v, "__float__"), NULL);
 
-    *out = word && strcmp(word, "Infinity") == 0 ? INFINITY : nb_json_num(v, NAN);
+    *out = word && strcmp(word, "Infinity") == 0 ? (double)INFINITY : nb_json_num(v, NAN);
     return *out >= 0;
 }
 

@@ -15,7 +15,7 @@ static nb_status get_factors(const nb_cfg_reader *r, nb_config *c, const nb_json
         return nb_enomem(r->err, "rope factors");
     for (size_t i = 0; i < half; i++) {
         f[i] = nb_json_num(nb_json_at(v, i), NAN);
-        if (!(f[i] > 0 && f[i] < INFINITY))
+        if (!(f[i] > 0 && isfinite(f[i])))
             return nb_cfg_bad(r, key, nb_json_at(v, i), "positive numbers");
     }
     *out = f;

@@ -619,7 +619,7 @@ void nb_worker_stats(nb_worker *w, nb_engine_stats *s, double *age)
     pthread_mutex_lock(&w->lock);
     *s = w->stats;
     s->waiting += w->n_raw;
-    *age = w->broken ? INFINITY : w->busy ? nb_now() - w->beat : 0;
+    *age = w->broken ? (double)INFINITY : w->busy ? nb_now() - w->beat : 0;
     pthread_mutex_unlock(&w->lock);
 }
 

@@ -115,9 +115,30 @@ static void put_int(jrun *r, field f, jval v)
     put_field(r, &f, out, n, lead);
 }
 
+/* What C's printf makes of a finite number; `f.type` is one of "eEfFgG%". */
+static void print_float(char *raw, size_t cap, const field *f, int prec, double v)
+{
+    switch (f->type) {
+    case 'e':
+        f->alt ? snprintf(raw, cap, "%#.*e", prec, v) : snprintf(raw, cap, "%.*e", prec, v);
+        break;
+    case 'E':
+        f->alt ? snprintf(raw, cap, "%#.*E", prec, v) : snprintf(raw, cap, "%.*E", prec, v);
+        break;
+    case 'g':
+        f->alt ? snprintf(raw, cap, "%#.*g", prec, v) : snprintf(raw, cap, "%.*g", prec, v);
+        break;
+    case 'G':
+        f->alt ? snprintf(raw, cap, "%#.*G", prec, v) : snprintf(raw, cap, "%.*G", prec, v);
+        break;
+    default: /* f, F and per cent */
+        f->alt ? snprintf(raw, cap, "%#.*f", prec, v) : snprintf(raw, cap, "%.*f", prec, v);
+    }
+}
+
 static void put_float(jrun *r, field f, double v)
 {
-    char form[16], raw[900], out[1300];
+    char raw[900], out[1300];
     size_t k = 0, n = 0, lead, point, raw_n;
     const int prec = f.prec < 0 ? 6 : (int)f.prec;
 
@@ -131,8 +152,7 @@ static void put_float(jrun *r, field f, double v)
     if (!isfinite(v)) {
         snprintf(raw, sizeof raw, "%s", isnan(v) ? "nan" : "inf");
     } else {
-        snprintf(form, sizeof form, "%%%s.*%c", f.alt ? "#" : "", f.type == '%' ? 'f' : f.type);
-        snprintf(raw, sizeof raw, form, prec, fabs(v));
+        print_float(raw, sizeof raw, &f, prec, fabs(v));
     }
     raw_n = strlen(raw);
     for (size_t i = 0; i < raw_n; i++)

@@ -402,7 +402,7 @@ static jval m_dict_pop(jrun *r, jval self, const jcall *c)
     if (!hit)
         return c->arg[1];
     v = *hit;
-    nb_j_dict_del(r, self.u.d, (size_t)((const jpair *)((const char *)hit - offsetof(jpair, v)) - self.u.d->p));
+    nb_j_dict_del(r, self.u.d, (size_t)((const jpair *)(const void *)((const char *)hit - offsetof(jpair, v)) - self.u.d->p));
     return v;
 }
 

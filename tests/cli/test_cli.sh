@@ -32,7 +32,7 @@ for verb in $verbs; do
     cp "$TMP/out" "$TMP/page"
     "$NIBBLE" help "$verb" | cmp - "$TMP/page" || fail "help $verb is another page"
     case $verb in
-    explain | formats | doctor) code "$verb needs no word" 0 "" "$NIBBLE" "$verb" ;;
+    explain | formats | doctor) code "$verb needs no word" 0 "" "$NIBBLE" "$verb" -q ;;
     *) code "CL-01 $verb without its model" 2 "nibble: error: arg." "$NIBBLE" "$verb" ;;
     esac
     code "CL-01 $verb, unknown option" 2 'did you mean --threads?' "$NIBBLE" "$verb" --thread 1
