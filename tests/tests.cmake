@@ -34,4 +34,11 @@ if(NB_TESTS)
       set_tests_properties(cli.${stem} PROPERTIES LABELS cli TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "NB_GOLDEN=${NB_GOLDEN};NB_FREEZE=$<TARGET_FILE:freeze>")
     endforeach()
   endif()
+  # The longest first, so that none of them runs alone at the end.
+  foreach(t unit.kern.test_attn unit.kern.test_dense unit.text.test_tok_hostile unit.solve.test_gptq unit.job.test_quantize unit.job.test_resume
+      unit.job.test_eval unit.serve.test_server unit.engine.test_engine emulated.x86 emulated.arm cli.test_serve cli.test_quantize cli.test_eval)
+    if(TEST ${t})
+      set_tests_properties(${t} PROPERTIES COST 100)
+    endif()
+  endforeach()
 endif()
