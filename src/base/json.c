@@ -141,7 +141,7 @@ static nb_status prescan(const char *p, size_t n, const char *cls, int most, boo
             i++;
         } else if (c == '[' || c == '{') {
             if (++depth > most)
-                return nb_fail(err, NB_ELIMIT, "json.depth", "", "%s: nesting is deeper than %d levels at byte %zu", cls, most, i);
+                return nb_fail(err, NB_ELIMIT, "json.depth", "", "nesting is deeper than %d levels at byte %zu", most, i);
             i++;
         } else if (c == ']' || c == '}') {
             depth -= depth > 0;

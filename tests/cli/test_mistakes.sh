@@ -54,6 +54,11 @@ number '--base-url has no port after the colon' bench serve --base-url http://12
 number '--base-url has no port after the colon' bench serve --base-url http://127.0.0.1:80x
 number '--metric-percentiles is a list such as 50,90,99' bench serve --port 1 --metric-percentiles '50;90'
 
+copy deep
+rm "$TMP/deep/config.json"
+head -c 200000 /dev/zero | tr '\0' '[' >"$TMP/deep/config.json"
+mistake "JS-03 a configuration of 200,000 brackets" 6 'json.depth: config.json: nesting is deeper than 128 levels at byte 128' "$NIBBLE" run "$TMP/deep" hi
+
 # Where is the model?
 mistake "wrong path" 3 'io.not_found: T/nosuch: no such file; check the path' "$NIBBLE" run "$TMP/nosuch" hi
 mkdir "$TMP/parent" && cp -r "$TMP/q4" "$TMP/parent/"
