@@ -2,7 +2,8 @@
 """nibble's quantizers beside the reference programs: same models, calibration rows and evaluation ids, one evaluation.
 
   python3 bench/quantize_peers.py --nibble BUILD/nibble --golden ../shared/golden --data ../shared/data [--smollm2 DIR]
-      [--work DIR] [--only REGEX] [--runs N] [--threads N] [--check PYTHON] [--install DIR] [--note TEXT] [-o bench/QUALITY.md]
+      [--work DIR] [--only REGEX] [--runs N] [--threads N] [--check PYTHON] [--peers DIR] [--note TEXT] [-o bench/QUALITY.md]
+  python3 bench/quantize_peers.py --install DIR
 
 Every row of golden/quantizers/peers.json is answered by one nibble command with the same grid, group size, order, damping and
 rows; its KL is that of `nibble eval --ref` on the ids the row was measured with. Besides them the best of nibble for each
@@ -11,9 +12,12 @@ model and group size, plain GPTQ for the cost of what nibble adds to it, and oth
 --smollm2 is SmolLM2-135M-Instruct as a 16-bit directory; without it its rows are left out. --work keeps results between runs: a
 row that has one is not run again (delete DIR/results.json to start over). Processor seconds are user and system time, the median of
 --runs. The peers' seconds are recorded ones, less the imports (7 s GPTQModel, 5.5 s llm-compressor). --check evaluates what was
-written a second time, with evalq.py of the golden folder under PYTHON (torch, transformers, safetensors). --note is a sentence for the head of the table. --install makes
-a directory outside the tree with a virtual environment for each peer (they ask for different releases of torch), for whoever wants to
-measure them again, and says which of them could be installed; it then ends. PIP_FIND_LINKS may name a folder with a torch for processors.
+written a second time, with evalq.py of the golden folder under PYTHON (torch, transformers, safetensors). --note is a sentence for the head of the table.
+
+--install makes a directory outside the tree with a virtual environment for each peer (they ask for different releases of torch), says
+which of them could be installed, and ends. PIP_FIND_LINKS may name a folder with a torch for processors. --peers is that directory: rows
+of AWQ and GPTQ are then run again by their own programs (bench/peers/quantizers.py) beside nibble, with as many threads, and the
+seconds in the table are theirs on this machine; one that does not run has none, and the script says why.
 """
 import argparse
 import json
@@ -27,7 +31,11 @@ import sys
 import tempfile
 
 IMPORTS = {"gptqmodel": 7.0, "llm-compressor": 5.5}
-PEERS = ["llmcompressor==0.14.0", "gptqmodel==7.7.0"]
+PEERS = {"llmcompressor==0.14.0": "torch==2.13.0", "gptqmodel==7.7.0": "torch==2.14.1"}  # those they were recorded with
+ENVS = {"gptqmodel": "gptqmodel", "llm-compressor": "llmcompressor"}
+# In favour of the peers: with the default allocator half of their AWQ time is page faults (notes of peers.json).
+MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000", "MALLOC_TOP_PAD_": "67108864",
+          "THP_MEM_ALLOC_ENABLE": "1"}
 # Beyond the peers' rows: model, label, options, calibration rows.
 OWN = [
     ("pemberley", "gptq, nothing added", "--method gptq --asym --group-size 128 --gptaq 0 --refine 0", 32),
@@ -78,6 +86,20 @@ def options(row):
     return " ".join(o)
 
 
+def again(envs, row, model, calib, out, threads):
+    """A row by its own program, here: {"cpu": seconds without imports}, or {"why": it did not run}."""
+    shutil.rmtree(out, ignore_errors=True)
+    python = os.path.join(envs, ENVS[row["program"]], "bin", "python")
+    if not os.path.exists(python):
+        return {"why": python + " is not there (--install)"}
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", "quantizers.py")
+    env = dict(os.environ, OMP_NUM_THREADS=str(threads), **MALLOC)
+    p = subprocess.run([python, script, row["program"], json.dumps(row["settings"]), model, calib, str(row["calibration_rows"]), out],
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    lines = [s for s in (p.stderr if p.returncode else p.stdout).splitlines() if s.strip()]
+    return {"why": lines[-1] if lines else "nothing printed"} if p.returncode else {"cpu": json.loads(lines[-1])["cpu_s"]}
+
+
 def run(cmd):
     """Run; return (stdout, processor seconds, peak MiB)."""
     p = subprocess.Popen(cmd, stdout=subprocess.PIPE)
@@ -92,10 +114,10 @@ def run(cmd):
 def install(where):
     """One virtual environment a peer; the number of those that could not be installed."""
     bad = 0
-    for peer in PEERS:
+    for peer, torch in PEERS.items():
         env = os.path.join(where, peer.split("==")[0])
         subprocess.check_call([sys.executable, "-m", "venv", env])
-        failed = subprocess.call([os.path.join(env, "bin", "pip"), "install", peer])
+        failed = subprocess.call([os.path.join(env, "bin", "pip"), "install", "-q", torch, peer])
         print(f"{peer}: {'not installed' if failed else 'installed'} in {env}", flush=True)
         bad += failed != 0
     return bad
@@ -129,18 +151,37 @@ class Bench:
             cpu.append(s)
         text, _, _ = run([self.a.nibble, "eval", out, "--ids", ids, "--ref", src, "--json", "-q"])
         e = json.loads(text)
-        r = {"kl": e["kl"]["mean"] if isinstance(e["kl"], dict) else e["kl"], "kl_sem": e["kl_sem"], "kl_999": e["kl_999"],
-             "top1": e["top1"]["mean"] if isinstance(e["top1"], dict) else e["top1"], "ppl": e["ppl"], "cpu": statistics.median(cpu),
-             "peak": peak, "cmd": opts, "rows": rows}
+        r = {"kl": mean(e["kl"]), "kl_sem": e["kl_sem"], "kl_999": e["kl_999"], "kl_999_lo": e["kl_999_lo"], "kl_999_hi": e["kl_999_hi"],
+             "top1": mean(e["top1"]), "ppl": e["ppl"], "cpu": statistics.median(cpu), "peak": peak, "cmd": opts, "rows": rows}
         if self.a.check:
             script = os.path.join(self.a.golden, "quantizers", "evalq.py")
             cache = os.path.join(self.work, model + ".npy")
             text, _, _ = run([self.a.check, script, src, ids, cache, out])
             r["kl_transformers"] = json.loads(text.splitlines()[-1])["kl_mean"]
-        self.done[key] = r
-        json.dump(self.done, open(self.store, "w"), indent=1)
+        self.keep(key, r)
         print(f"{model:10} {opts:70} KL {r['kl']:.5f}  {r['cpu']:.1f} s", flush=True)
         return r
+
+    def keep(self, key, r):
+        self.done[key] = r
+        json.dump(self.done, open(self.store, "w"), indent=1)
+
+    def peer(self, row):
+        """Processor seconds of a row's program without its imports: measured here with --peers, else recorded."""
+        if not self.a.peers or row["program"] not in ENVS or method(row) == "rtn":
+            return row["cpu_s"] - IMPORTS[row["program"]] if "cpu_s" in row else None
+        src, calib, ids = self.models[row["model"]]
+        key, out = f"peer {row['model']} {row['name']}", os.path.join(self.work, "peer")
+        if key not in self.done:
+            r = again(self.a.peers, row, src, calib, out, self.a.threads)
+            if "cpu" in r:
+                e = json.loads(run([self.a.nibble, "eval", out, "--ids", ids, "--ref", src, "--json", "-q"])[0])
+                r["kl"], r["kl_999"] = mean(e["kl"]), e["kl_999"]
+            self.keep(key, r)
+        r = self.done[key]
+        print(f"{row['model']:10} {row['name']:70} " + (f"KL {r['kl']:.5f} ({row['kl_mean']:.5f} recorded)  {r['cpu']:.1f} s" if "cpu" in r
+                                                        else "not run: " + r["why"]), flush=True)
+        return r.get("cpu")
 
 
 def line(cells):
@@ -149,6 +190,19 @@ def line(cells):
 
 def table(head, rows):
     return line(head) + line(["---"] + ["---:" if h != "options" else "---" for h in head[1:]]) + "".join(line(r) for r in rows)
+
+
+def mean(x):
+    return x["mean"] if isinstance(x, dict) else x
+
+
+def above(r, o):
+    """A row whose 99.9th percentile is not below the peer's: is the difference one?"""
+    if "kl_999_lo" not in o:
+        return ""
+    says = "within which lies" if o["kl_999_lo"] <= r["kl_999"] else "which is worse than"
+    return (f"\n99.9 % of {r['model']} {r['name']}: {o['kl_999']:.3f}, interval of 95 % {o['kl_999_lo']:.3f} to {o['kl_999_hi']:.3f} (bootstrap "
+            f"over rows), {says} the peer's {r['kl_999']:.3f}.\n")
 
 
 def pct(x):
@@ -167,6 +221,7 @@ def main():
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--check")
     p.add_argument("--install")
+    p.add_argument("--peers")
     p.add_argument("--note", default="")
     p.add_argument("-o", "--output")
     a = p.parse_args()
@@ -180,8 +235,7 @@ def main():
         if "settings" not in row or row["model"] not in have or not re.search(a.only, row["model"] + " " + row["name"]):
             continue
         ours = b.measure(row["model"], options(row), row.get("calibration_rows") or 0)
-        cpu = row["cpu_s"] - IMPORTS[row["program"]] if "cpu_s" in row else None
-        lines.append((row, ours, cpu))
+        lines.append((row, ours, b.peer(row)))
         g = (row["model"], method(row), row["settings"]["sym"], row["settings"]["group_size"])
         best[g] = min(best.get(g, row), row, key=lambda r: r["kl_mean"])
         least[g] = min(least.get(g, ours), ours, key=lambda r: r["kl"])
@@ -198,7 +252,8 @@ def main():
                       f"{o['kl']:.5f}", f"{o['kl'] / r['kl_mean']:.2f}", f"`{o['cmd']}`"])
     text = "# Quality of the quantizers beside the reference programs\n\n"
     text += "Written by `bench/quantize_peers.py`; its head says how to run it and what is compared. KL in nats a token to the 16-bit model, its\n"
-    text += "99.9th percentile, share of equal most likely tokens; s: processor seconds (peers: recorded, less imports).\n\n"
+    text += "99.9th percentile, share of equal most likely tokens; s: processor seconds (peers: %s, less imports).\n\n" % (
+        "measured in the same run" if a.peers else "recorded")
     text += a.note + "\n\n" if a.note else ""
     text += "## Best of each method\n\n" + table(["method", "best peer", "nibble", "ratio", "options"], worst)
     text += "\n## Best of all\n\n"
@@ -215,7 +270,7 @@ def main():
     text += table(["case", "KL", "99.9 %", "top-1", "perplexity", "s", "peak MiB", "options"],
                   [[f"{m} {label}", f"{o['kl']:.5f}", f"{o['kl_999']:.3f}", pct(o["top1"]), f"{o['ppl']:.2f}", f"{o['cpu']:.1f}",
                     f"{o['peak']:.0f}", f"`{o['cmd']}`"] for m, label, o in own])
-    text += "\n## Every row\n\n" + table(head, body)
+    text += "\n## Every row\n\n" + table(head, body) + "".join(above(r, o) for r, o, _ in lines if o["kl_999"] > r["kl_999"])
     checked = [o for _, o, _ in lines if "kl_transformers" in o]
     if checked:
         far = max(abs(o["kl_transformers"] / o["kl"] - 1) for o in checked)
