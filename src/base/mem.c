@@ -88,10 +88,22 @@ uint64_t nb_mem_peak(void)
     return atomic_load(&bytes_peak);
 }
 
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* The whole huge pages inside a large block become such when they are touched: a fault for each in place of 512. */
+static void ask_huge(head *h, size_t bytes)
+{
+    const uintptr_t from = ((uintptr_t)h + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, to = ((uintptr_t)h + bytes) / HUGE_PAGE * HUGE_PAGE;
+
+    if (from < to)
+        madvise((char *)h + (from - (uintptr_t)h), to - from, MADV_HUGEPAGE);
+}
+
 static void *start(head *h, size_t bytes)
 {
     if (!h)
         return NULL;
+    ask_huge(h, bytes);
     h->bytes = bytes;
     atomic_init(&h->note, NULL);
     count_in(bytes);
@@ -190,8 +202,6 @@ void nb_free_aligned(void *p)
 {
     free(p);
 }
-
-#define HUGE_PAGE ((size_t)2 << 20)
 
 /* Bytes mapped for a block: whole huge pages; 0 on overflow. */
 static size_t huge_round(size_t bytes)

@@ -10,6 +10,10 @@
 #include "base/mem.h"
 #include "base/tmpname.h"
 
+enum {
+    HUGE_FROM = 4 << 20
+}; /* bytes in memory that are worth huge pages: a block is used for one pass only, small pages cost a fault each */
+
 /* An open file without a name, or -1 with errno set. */
 static int nameless(const char *dir)
 {
@@ -38,7 +42,8 @@ nb_status nb_spill_open(nb_spill *s, const char *dir, size_t n, size_t each, con
     if (!nb_mul_size(n, each, &count) || !nb_mul_size(count, sizeof *s->p, &bytes))
         return nb_enomem(err, what);
     if (!dir || bytes == 0) {
-        s->p = nb_alloc(bytes);
+        s->p = bytes < HUGE_FROM ? nb_alloc_aligned(64, bytes) : nb_huge_alloc(bytes);
+        s->bytes = bytes;
         return s->p ? NB_OK : nb_enomem(err, what);
     }
     fd = nameless(dir);
@@ -54,21 +59,24 @@ nb_status nb_spill_open(nb_spill *s, const char *dir, size_t n, size_t each, con
     if (rc == NB_OK) {
         s->p = p;
         s->bytes = bytes;
+        s->in_file = true;
     }
     return rc;
 }
 
 void nb_spill_settle(const nb_spill *s)
 {
-    if (s->bytes)
+    if (s->in_file)
         madvise(s->p, s->bytes, MADV_DONTNEED);
 }
 
 void nb_spill_close(nb_spill *s)
 {
-    if (s->bytes)
+    if (s->in_file)
         munmap(s->p, s->bytes);
+    else if (s->bytes < HUGE_FROM)
+        nb_free_aligned(s->p);
     else
-        nb_free(s->p);
+        nb_huge_free(s->p, s->bytes);
     memset(s, 0, sizeof *s);
 }

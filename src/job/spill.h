@@ -12,8 +12,9 @@
 #include "base/err.h"
 
 typedef struct nb_spill {
-    float *p;     /* n floats, uninitialised */
-    size_t bytes; /* of the mapping, 0 when in memory */
+    float *p; /* n floats, 64-byte aligned, uninitialised */
+    size_t bytes;
+    bool in_file;
 } nb_spill;
 
 /* n * each floats in a file in directory `dir`, in memory when it is NULL. NB_ENOMEM naming `what`; NB_EWRITE "out.no_space". */
