@@ -68,7 +68,7 @@ static void detect_features(void)
     f |= bit(c, 12, NB_CPU_FMA) | bit(c, 29, NB_CPU_F16C);
     if (__get_cpuid_count(7, 0, &a, &b7, &c7, &d7) && a >= 1)
         __get_cpuid_count(7, 1, &a71, &b, &c, &d);
-    f |= bit(b7, 5, NB_CPU_AVX2) | bit(a71, 4, NB_CPU_AVX_VNNI);
+    f |= bit(b7, 5, NB_CPU_AVX2) | bit(a71, 4, NB_CPU_AVX_VNNI) | bit(b7, 29, NB_CPU_SHA);
     if ((os & 0xe6) == 0xe6 && (b7 >> 16 & 1) && (b7 >> 17 & 1) && (b7 >> 30 & 1) && (b7 >> 31 & 1))
         f |= NB_CPU_AVX512 | bit(c7, 11, NB_CPU_AVX512_VNNI) | bit(c7, 1, NB_CPU_AVX512_VBMI) | bit(a71, 5, NB_CPU_AVX512_BF16);
     if ((os >> 17 & 3) == 3 && (d7 >> 24 & 1) && tiles_allowed())

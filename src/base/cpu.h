@@ -16,6 +16,7 @@ enum {
     NB_CPU_AVX_VNNI = 1u << 6,
     NB_CPU_AVX512_BF16 = 1u << 7,
     NB_CPU_AMX_INT8 = 1u << 8, /* and this process may use tiles, for which the system is asked */
+    NB_CPU_SHA = 1u << 9,      /* of SHA-256 */
     NB_CPU_NEON = 1u << 16,
     NB_CPU_DOTPROD = 1u << 17,
     NB_CPU_I8MM = 1u << 18

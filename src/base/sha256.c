@@ -8,7 +8,7 @@
 
 #include "base/bits.h"
 
-static const uint32_t round_k[64] = {
+const uint32_t nb_sha256_k[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
     0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa,
     0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85,
@@ -53,7 +53,7 @@ static void block(uint32_t h[8], const uint8_t *p)
             uint32_t *last = &v[(15 - i) & 7];
             const uint32_t big1 = rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25), ch = (e & f) ^ (~e & g);
             const uint32_t big0 = rotr(*a, 2) ^ rotr(*a, 13) ^ rotr(*a, 22);
-            const uint32_t maj = (*a & *b) ^ (*a & *c) ^ (*b & *c), t1 = *last + big1 + ch + round_k[t + i] + w[t + i];
+            const uint32_t maj = (*a & *b) ^ (*a & *c) ^ (*b & *c), t1 = *last + big1 + ch + nb_sha256_k[t + i] + w[t + i];
             *d += t1;
             *last = t1 + big0 + maj;
         }
@@ -61,12 +61,24 @@ static void block(uint32_t h[8], const uint8_t *p)
         h[i] += v[i];
 }
 
-void nb_sha256_init(nb_sha256 *s)
+void nb_sha256_blocks(uint32_t h[8], const uint8_t *p, size_t n)
+{
+    for (; n > 0; n--, p += 64)
+        block(h, p);
+}
+
+void nb_sha256_init_by(nb_sha256 *s, nb_sha256_fn *blocks)
 {
     static const uint32_t first[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
 
     memcpy(s->h, first, sizeof first);
     s->n = 0;
+    s->blocks = blocks;
+}
+
+void nb_sha256_init(nb_sha256 *s)
+{
+    nb_sha256_init_by(s, nb_sha256_blocks);
 }
 
 void nb_sha256_add(nb_sha256 *s, const void *data, size_t n)
@@ -85,12 +97,12 @@ void nb_sha256_add(nb_sha256 *s, const void *data, size_t n)
         have += take;
         if (have < 64)
             return;
-        block(s->h, s->part);
+        s->blocks(s->h, s->part, 1);
     }
-    for (; n >= 64; n -= 64, p += 64)
-        block(s->h, p);
-    if (n)
-        memcpy(s->part, p, n);
+    if (n >= 64)
+        s->blocks(s->h, p, n / 64);
+    if (n % 64)
+        memcpy(s->part, p + n / 64 * 64, n % 64);
 }
 
 void nb_sha256_add_le32(nb_sha256 *s, uint32_t v)

@@ -7,13 +7,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Take n blocks of 64 bytes into the state. */
+typedef void nb_sha256_fn(uint32_t h[8], const uint8_t *p, size_t n);
+nb_sha256_fn nb_sha256_blocks;         /* in plain C, which defines the result; faster: nb_kern_sha256 in kern/kern.h */
+extern const uint32_t nb_sha256_k[64]; /* constants of the rounds */
+
 typedef struct nb_sha256 {
     uint32_t h[8];
     uint64_t n; /* bytes so far */
     uint8_t part[64];
+    nb_sha256_fn *blocks;
 } nb_sha256;
 
 void nb_sha256_init(nb_sha256 *s);
+void nb_sha256_init_by(nb_sha256 *s, nb_sha256_fn *blocks); /* for much data: not by plain C */
 void nb_sha256_add(nb_sha256 *s, const void *p, size_t n);
 void nb_sha256_add_le32(nb_sha256 *s, uint32_t v);
 void nb_sha256_end(nb_sha256 *s, uint8_t out[32]);

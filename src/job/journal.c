@@ -11,10 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cpu.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "base/tmpname.h"
+#include "kern/kern.h"
 
 #define MANIFEST_LIMIT ((size_t)256 << 20)
 
@@ -274,7 +276,7 @@ static nb_status write_inputs(const nb_journal *j, size_t block, const nb_spill 
     nb_out *o = NULL;
     nb_status rc = path ? nb_out_open(&o, path, true, err) : nb_enomem(err, "a path");
 
-    nb_sha256_init(&s);
+    nb_sha256_init_by(&s, nb_kern_sha256(nb_cpu_features()));
     for (size_t at = 0; rc == NB_OK && at < n; at += step) {
         const size_t m = n - at < step ? n - at : step;
         nb_sha256_add(&s, h->p + at, m * sizeof *h->p);
@@ -299,7 +301,7 @@ static bool read_inputs(const nb_journal *j, nb_spill *h, size_t bytes, const ch
     bool good = fd >= 0 && (h || buf);
     nb_sha256 s;
 
-    nb_sha256_init(&s);
+    nb_sha256_init_by(&s, nb_kern_sha256(nb_cpu_features()));
     for (size_t at = 0; good && at < bytes;) {
         char *to = h ? (char *)h->p + at : buf;
         const ssize_t r = read(fd, to, bytes - at < step ? bytes - at : step);

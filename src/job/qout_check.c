@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/cpu.h"
 #include "base/sha256.h"
+#include "kern/kern.h"
 #include "io/io.h"
 #include "job/convert_priv.h"
 #include "job/qout_priv.h"
@@ -52,7 +54,7 @@ nb_status nb_qout_sum(nb_qout *o, const nb_json *names, char sum[65], nb_err *er
     nb_sha256 s;
     nb_status rc = buf ? NB_OK : nb_enomem(err, "a buffer");
 
-    nb_sha256_init(&s);
+    nb_sha256_init_by(&s, nb_kern_sha256(nb_cpu_features()));
     for (size_t i = 0; rc == NB_OK && i < nb_json_len(names); i++)
         rc = add_sum(o, nb_json_str(nb_json_at(names, i), ""), &s, buf, cap, err);
     nb_sha256_end(&s, bin);

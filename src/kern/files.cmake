@@ -27,6 +27,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   nb_isa(amx NB_HAVE_AMX
     FLAGS ${avx512} -mavx512vnni -mamx-tile -mamx-int8
     FILES table.c gemm_q4.c gemm_q8.c)
+  nb_isa(sha NB_HAVE_SHA
+    FLAGS -msha -msse4.1
+    FILES sha256.c)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
   nb_isa(neon NB_HAVE_NEON
     FILES table.c pack_q4.c act.c gemm_q4.c gemm_q8.c gemm_q4_f32.c probe.c dense.c panel.c attn.c misc.c recur.c)

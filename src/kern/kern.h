@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/sha256.h"
 #include "tensor/dtype.h"
 #include "tensor/qlin.h"
 
@@ -242,5 +243,8 @@ const nb_kern *nb_kern_pick(unsigned have);
 const nb_kern *nb_kern_find(const char *name);
 size_t nb_kern_count(void);
 const nb_kern *nb_kern_at(size_t i);
+
+/* SHA-256 over much data: by the processor's instructions where `have` says that there are some. Never NULL. */
+nb_sha256_fn *nb_kern_sha256(unsigned have);
 
 #endif

@@ -4,6 +4,11 @@
 #include "base/mem.h"
 #include "kern/kern.h"
 
+#ifdef NB_HAVE_SHA
+#include "base/cpu.h"
+#include "kern/sha/sha.h"
+#endif
+
 #ifdef NB_HAVE_AMX
 extern const nb_kern nb_kern_amx;
 #endif
@@ -83,4 +88,24 @@ size_t nb_kern_count(void)
 const nb_kern *nb_kern_at(size_t i)
 {
     return tables[i];
+}
+
+/* Functions that no table has, because they come with other processors than tables do. */
+static const struct {
+    unsigned need;
+    nb_sha256_fn *fn;
+} hashes[] = {
+#ifdef NB_HAVE_SHA
+    { NB_CPU_SHA, nb_sha256_blocks_sha },
+#endif
+    { 0, nb_sha256_blocks },
+};
+
+nb_sha256_fn *nb_kern_sha256(unsigned have)
+{
+    size_t i = 0;
+
+    while (hashes[i].need & ~have)
+        i++;
+    return hashes[i].fn;
 }

@@ -5,6 +5,7 @@ nb_test(kern test_pack.c)
 nb_test(kern test_attn.c)
 nb_test(kern test_misc.c)
 nb_test(kern test_recur.c)
+nb_test(kern test_hash.c)
 
 # The hot loops keep their sums in registers: a property of optimised code without sanitizers. What the compiler may keep on the
 # stack besides, in a hundred products: spills.sh.
