@@ -9,10 +9,10 @@
 #include "base/wide.h"
 #include "model/weights.h"
 
-/* The largest packed group, up to 32, that divides g and k; 0: none. */
+/* The largest packed group, up to 64, that divides g and k; 0: none. */
 static size_t code_group(size_t g, size_t k)
 {
-    for (size_t c = 32; c >= 8; c -= 8)
+    for (size_t c = 64; c >= 8; c -= 8)
         if (g % c == 0 && k % c == 0)
             return c;
     return 0;
