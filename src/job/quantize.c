@@ -301,6 +301,20 @@ size_t nb_zero_groups(const nb_qlin *q)
     return n;
 }
 
+/* Which groups of a row have a weight that is not 0. */
+static void mark_groups(const nb_qlin *q, const float *w, bool *any)
+{
+    memset(any, 0, q->n_groups * sizeof *any);
+    if (q->g_idx) {
+        for (size_t i = 0; i < q->k; i++)
+            any[q->g_idx[i]] |= w[i] != 0.0f;
+        return;
+    }
+    for (size_t g = 0; g < q->n_groups; g++) /* mostly the first says it */
+        for (size_t i = g * q->g, end = q->k - i < q->g ? q->k : i + q->g; i < end && !any[g]; i++)
+            any[g] = w[i] != 0.0f;
+}
+
 /* Codes of outputs n0 .. n0 + m, of weights w, that groups of nothing but zeros lost; those groups get them back. any: [n_groups]. */
 static size_t zeros_back(const float *w, nb_qlin *q, size_t n0, size_t m, bool *any)
 {
@@ -311,9 +325,7 @@ static size_t zeros_back(const float *w, nb_qlin *q, size_t n0, size_t m, bool *
         const uint8_t *z = q->zeros + r * q->n_groups;
         bool whole = true;
 
-        memset(any, 0, q->n_groups * sizeof *any);
-        for (size_t i = 0; i < q->k; i++)
-            any[q->g_idx ? q->g_idx[i] : i / q->g] |= w[i] != 0.0f;
+        mark_groups(q, w, any);
         for (size_t g = 0; g < q->n_groups; g++)
             whole = whole && any[g];
         for (size_t i = 0; !whole && i < q->k; i++) {

@@ -11,7 +11,7 @@
 #include "solve/round.h"
 #include "solve/solve_rtn.h"
 
-enum { BLOCK = 128, ROWS = 64, SHRINKS = 80, STRIDE = 4, FLOORS = 7 };
+enum { BLOCK = 128, ROWS = 64, SHRINKS = 80, STRIDE = 8, FLOORS = 7 };
 static const double damp_step = 0.01;
 
 /* ---- order ---- */
@@ -122,12 +122,14 @@ struct ladder {
 
 static void restore_rows(void *user, size_t begin, size_t end, int thread)
 {
+    enum { SIDE = 16 }; /* columns whose mirror images stay in the cache */
     const struct ladder *l = user;
 
     (void)thread;
-    for (size_t i = begin; i < end; i++)
-        for (size_t j = 0; j < i; j++)
-            l->h[i * l->k + j] = l->h[j * l->k + i];
+    for (size_t j0 = 0; j0 < end; j0 += SIDE)
+        for (size_t i = begin; i < end; i++)
+            for (size_t j = j0; j < j0 + SIDE && j < i; j++)
+                l->h[i * l->k + j] = l->h[j * l->k + i];
 }
 
 /* Factor h + damp * mean, its diagonal raised to at least `least` (when > 0). */
@@ -351,7 +353,7 @@ static bool try_grid(const struct solve_ctx *c, const float *w, size_t n, float 
 }
 
 /* Shrink the grid step by step while that lowers Σ |error|^mse; the first minimum wins. Unless compat is on, every STRIDE-th step, then
- * those around the best. */
+ * the neighbours of the best half as far away, and so on. */
 static grid shrink(const struct solve_ctx *c, const float *w, size_t n, float lo, float hi, grid g)
 {
     const int stride = c->o->compat ? 1 : STRIDE;
@@ -359,9 +361,13 @@ static grid shrink(const struct solve_ctx *c, const float *w, size_t n, float lo
 
     for (int i = 0; i < SHRINKS && try_grid(c, w, n, lo, hi, g, i, &f); i += stride)
         ;
-    for (int i = f.at - stride + 1, last = f.at + stride; i < last; i++)
-        if (i > 0 && i < SHRINKS && i % stride != 0)
-            (void)try_grid(c, w, n, lo, hi, g, i, &f);
+    for (int far = stride / 2; far > 0; far /= 2) {
+        const int best = f.at;
+
+        for (int i = best - far; i <= best + far; i += 2 * far)
+            if (i > 0 && i < SHRINKS)
+                (void)try_grid(c, w, n, lo, hi, g, i, &f);
+    }
     return f.best;
 }
 

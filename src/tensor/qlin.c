@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/wide.h"
 
 static nb_status init(nb_qlin *q, size_t n, size_t k, size_t g, unsigned bits, bool with_codes, nb_err *err)
 {
@@ -64,14 +65,25 @@ void nb_qlin_clear(nb_qlin *q)
     memset(q, 0, sizeof *q);
 }
 
+/* n values of one group */
+NB_WIDE static void group_values(float *restrict out, const uint8_t *restrict codes, int zero, float scale, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)((int)codes[i] - zero) * scale;
+}
+
 void nb_qlin_dequant(const nb_qlin *q, float *out)
 {
+    const bool plain = !q->g_idx && !q->offsets;
+
     for (size_t i = 0; i < q->n; i++) {
         const uint8_t *codes = q->codes + i * q->k, *zeros = q->zeros + i * q->n_groups;
         const float *scales = q->scales + i * q->n_groups, *offsets = q->offsets ? q->offsets + i * q->n_groups : NULL;
         float *row = out + i * q->k;
 
-        for (size_t j = 0; j < q->k; j++) {
+        for (size_t j = 0, group = 0; plain && j < q->k; j += q->g, group++)
+            group_values(row + j, codes + j, zeros[group], scales[group], q->k - j < q->g ? q->k - j : q->g);
+        for (size_t j = 0; !plain && j < q->k; j++) {
             const size_t group = q->g_idx ? q->g_idx[j] : j / q->g;
             row[j] =
                 offsets ? (float)codes[j] * scales[group] + offsets[group] : (float)((int)codes[j] - (int)zeros[group]) * scales[group];
