@@ -116,21 +116,6 @@ static nb_status read_input(const char *path, nb_buf *b, nb_err *err)
     return rc;
 }
 
-/* Invalid UTF-8 and zeros in a file are nearly always a wrong file (hardening TK-10); --raw takes them. */
-static nb_status check_text(const char *s, size_t n, nb_err *err)
-{
-    const char *p = n ? memchr(s, 0, n) : NULL;
-    const size_t zero = p ? (size_t)(p - s) : n;
-    const size_t bad = nb_u8_check(s, n);
-
-    if (bad < n && bad <= zero)
-        return nb_fail(err, NB_EFORMAT, "tok.utf8", "",
-                       "the text is not valid UTF-8 at byte %zu; --raw reads it with U+FFFD in place of what is invalid", bad);
-    if (zero < n)
-        return nb_fail(err, NB_EFORMAT, "tok.utf8", "", "the text has a zero byte at offset %zu; --raw accepts it", zero);
-    return NB_OK;
-}
-
 /* Ids written in decimal, separated by blanks or commas, perhaps in brackets. */
 static nb_status parse_ids(const char *s, size_t n, nb_ids *out, nb_err *err)
 {
@@ -218,7 +203,7 @@ static nb_status print_text_json(const char *s, size_t n, nb_err *err)
 static nb_status encode_one(const job *j, const char *s, size_t n, nb_err *err)
 {
     nb_ids ids = { 0 };
-    nb_status rc = j->o->raw || j->o->text ? NB_OK : check_text(s, n, err);
+    nb_status rc = j->o->raw || j->o->text ? NB_OK : nb_u8_text(s, n, "--raw takes it, with U+FFFD for what is invalid", err);
 
     if (rc == NB_OK)
         rc = nb_tokenizer_encode(j->t, s, n, !j->o->no_special, !j->o->plain, &ids, err);

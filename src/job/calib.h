@@ -33,7 +33,7 @@ typedef struct nb_calib {
  *   vocab      ids must be below it
  * Text is cut into rows of `len` tokens; more than `rows` windows are sampled with a fixed seed. Records are put one after another
  * in a seeded order, so that short ones share a row; nothing is padded. Less than one window becomes one shorter row.
- * Errors: NB_EOPEN, NB_EFORMAT "ids.tensor", "ids.shape", "ids.token", "calib.token", "calib.empty", "calib.short", "calib.json",
+ * Errors: NB_EOPEN, NB_EFORMAT "ids.tensor", "ids.shape", "ids.token", "tok.utf8", "calib.token", "calib.empty", "calib.short", "calib.json",
  * "calib.record" with the line; NB_EUNSUPPORTED "calib.parquet", "calib.packed"; those of the template. Caller clears. */
 nb_status nb_calib_open(nb_calib *c, const char *path, const char *model, size_t rows, size_t len, size_t vocab, nb_err *err);
 /* Rows that the model samples by itself, the same for any number of threads (rows, len 0: 32 of 256). Needs the whole model in memory:

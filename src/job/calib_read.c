@@ -11,6 +11,7 @@
 #include "job/ids.h"
 #include "job/load.h"
 #include "text/tokenizer.h"
+#include "text/utf8.h"
 
 enum { DEFAULT_ROWS = 128, DEFAULT_LEN = 512, LEAST_TOKENS = 128, SEED = 42 };
 #define TEXT_LIMIT ((size_t)1 << 30)
@@ -180,9 +181,11 @@ static nb_status from_ids(nb_calib *c, const char *path, size_t rows, size_t len
 static nb_status from_text(nb_calib *c, const char *text, size_t n, const nb_tokenizer *tok, size_t rows, size_t len, nb_err *err)
 {
     nb_ids ids = { 0 };
-    nb_status rc = nb_tokenizer_encode(tok, text, n, true, false, &ids, err);
+    nb_status rc = nb_u8_text(text, n, NB_U8_WAY, err);
 
     c->docs = c->used = 1;
+    if (rc == NB_OK)
+        rc = nb_tokenizer_encode(tok, text, n, true, false, &ids, err);
     if (rc == NB_OK)
         rc = cut_stream(c, &ids, rows, len, true, err);
     nb_ids_clear(&ids);

@@ -343,6 +343,7 @@ static nb_status jsonl(cut *c, const protocol *p, const char *bytes, size_t n, n
 static nb_status read_file(cut *c, const protocol *p, const char *path, nb_err *err)
 {
     const size_t len = strlen(path);
+    const bool lines = len > 6 && strcmp(path + len - 6, ".jsonl") == 0; /* whose parser looks at the bytes itself */
     char *bytes = NULL;
     size_t n;
     nb_status rc = nb_read_file(path, TEXT_LIMIT, &bytes, &n, err);
@@ -350,8 +351,10 @@ static nb_status read_file(cut *c, const protocol *p, const char *path, nb_err *
     if (rc == NB_OK)
         rc = add_part(c->s, path, err);
     c->part = c->s->n_parts - 1;
+    if (rc == NB_OK && !lines)
+        rc = nb_u8_text(bytes, n, NB_U8_WAY, err);
     if (rc == NB_OK)
-        rc = len > 6 && strcmp(path + len - 6, ".jsonl") == 0 ? jsonl(c, p, bytes, n, err) : one_text(c, p, bytes, n, err);
+        rc = lines ? jsonl(c, p, bytes, n, err) : one_text(c, p, bytes, n, err);
     nb_err_at(err, path, NULL);
     nb_free(bytes);
     return rc;

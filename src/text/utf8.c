@@ -121,6 +121,18 @@ size_t nb_u8_check(const char *s, size_t n)
     return n;
 }
 
+nb_status nb_u8_text(const char *s, size_t n, const char *way, nb_err *err)
+{
+    const char *p = n ? memchr(s, 0, n) : NULL;
+    const size_t zero = p ? (size_t)(p - s) : n, bad = nb_u8_check(s, n);
+
+    if (bad < zero)
+        return nb_fail(err, NB_EFORMAT, "tok.utf8", "", "the text is not valid UTF-8 at byte %zu; %s", bad, way);
+    if (zero < n)
+        return nb_fail(err, NB_EFORMAT, "tok.utf8", "", "the text has a zero byte at offset %zu; %s", zero, way);
+    return NB_OK;
+}
+
 void nb_u8_repair(nb_buf *out, const char *s, size_t n)
 {
     size_t i = 0;

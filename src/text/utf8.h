@@ -24,6 +24,10 @@ size_t nb_u8_put(char *out, uint32_t cp);
 void nb_u8_append(nb_buf *b, uint32_t cp);
 /* Offset of the first ill-formed byte, n when there is none. */
 size_t nb_u8_check(const char *s, size_t n);
+/* Is s[n], read from a file, text? Ill-formed UTF-8 and zero bytes are nearly always a wrong file. NB_EFORMAT "tok.utf8" with the offset
+ * and the way out (NB_U8_WAY, or what else the user may do). */
+#define NB_U8_WAY "iconv -f LATIN1 -t UTF-8, or with the name of what it was written in, makes it so"
+nb_status nb_u8_text(const char *s, size_t n, const char *way, nb_err *err);
 /* Append s[n] with every ill-formed part replaced by U+FFFD. */
 void nb_u8_repair(nb_buf *out, const char *s, size_t n);
 /* The same for a stream: *held (at most 3 bytes, `n_held` of them) keeps an incomplete tail between calls; flush

@@ -88,6 +88,7 @@ static void refused(void **state)
         { "a gap between windows", "strided-64-65", "a b c", "eval.window", 0, 0, NB_EARG },
         { "a stride without windows that stride", "gptq", "a b c", "eval.window", 64, 8, NB_EARG },
         { "no text", "windows", "", "ids.empty", 0, 0, NB_EFORMAT },
+        { "TK-10 Latin-1", "windows", "caf\xe9", "tok.utf8", 0, 0, NB_EFORMAT },
         { "less than a window", "gptq-64", "a b c", "ids.empty", 0, 0, NB_EFORMAT },
     };
 

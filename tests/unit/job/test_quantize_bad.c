@@ -520,6 +520,8 @@ static void calibration(void **state)
         { "BB-17 all too short", "short.jsonl", short_lines, NB_EFORMAT, "calib.short", "3 documents (1 of them empty) give" },
         { "C-13 not JSON", "bad.jsonl", "{\"text\": \"a\"}\n{text: b}\n", NB_EFORMAT, "calib.json", "" },
         { "C-13 no text", "other.jsonl", "{\"prompt\": \"a\"}\n", NB_EFORMAT, "calib.record", "\"text\"" },
+        { "TK-10 Latin-1", "latin.txt", "caf\xe9", NB_EFORMAT, "tok.utf8", "at byte 3; iconv" },
+        { "TK-10 in a record", "latin.jsonl", "{\"text\": \"caf\xe9\"}\n", NB_EFORMAT, "calib.json", "0xe9" },
         { "Parquet", "data.parquet", "PAR1xxxxPAR1", NB_EUNSUPPORTED, "calib.parquet", "to_json" },
         { "gzip", "data.txt.gz", "\x1f\x8b\x08zzz", NB_EUNSUPPORTED, "calib.packed", "gunzip" },
     };
