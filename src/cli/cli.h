@@ -46,6 +46,9 @@ typedef struct nb_cli {
     int64_t threads; /* 0: all cores */
     const char *cpu; /* cap: "scalar", "avx2", ... ; NULL: best */
     nb_host host;    /* ready to hand to the library: log, progress bar or plain lines, Ctrl-C */
+    /* Not NULL: the verb is only asked for its options. nb_cli_parse hands over its table, then the common one, and returns as for --help. */
+    void (*on_options)(void *ctx, const char *verb, const nb_opt *opts, size_t n);
+    void *on_options_ctx;
 } nb_cli;
 
 typedef struct nb_cmd {
@@ -56,6 +59,9 @@ typedef struct nb_cmd {
     /* args: positional words, n of them. Returns the exit status; a failure is already in err. */
     nb_status (*run)(nb_cli *cli, int argc, char **argv, nb_err *err);
 } nb_cmd;
+
+/* The verbs in the order of the help; n of them. */
+const nb_cmd *const *nb_cli_verbs(size_t *n);
 
 /* Parse argv against opts[n]; positional words go to args (cap of them at most, *n_args counted). "--" ends options.
  * --opt=value and --opt value. Unknown option: NB_EARG "arg.option" with the nearest spelling. An option given twice: the last one counts (CL-02). --help prints the

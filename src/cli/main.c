@@ -12,12 +12,18 @@
 #include "kern/kern.h"
 
 extern const nb_cmd nb_cmd_inspect, nb_cmd_check, nb_cmd_convert, nb_cmd_quantize, nb_cmd_eval, nb_cmd_run, nb_cmd_bench, nb_cmd_tokenize,
-    nb_cmd_template, nb_cmd_diff, nb_cmd_explain, nb_cmd_formats, nb_cmd_plan, nb_cmd_doctor, nb_cmd_serve;
+    nb_cmd_template, nb_cmd_diff, nb_cmd_explain, nb_cmd_formats, nb_cmd_plan, nb_cmd_doctor, nb_cmd_serve, nb_cmd_completion;
 
 static const nb_cmd *const commands[] = {
     &nb_cmd_inspect, &nb_cmd_check,  &nb_cmd_convert,  &nb_cmd_quantize, &nb_cmd_eval, &nb_cmd_run,     &nb_cmd_serve,   &nb_cmd_bench,
-    &nb_cmd_plan,    &nb_cmd_doctor, &nb_cmd_tokenize, &nb_cmd_template, &nb_cmd_diff, &nb_cmd_explain, &nb_cmd_formats,
+    &nb_cmd_plan,    &nb_cmd_doctor, &nb_cmd_tokenize, &nb_cmd_template, &nb_cmd_diff, &nb_cmd_explain, &nb_cmd_formats, &nb_cmd_completion,
 };
+
+const nb_cmd *const *nb_cli_verbs(size_t *n)
+{
+    *n = NB_LEN(commands);
+    return commands;
+}
 
 static void print_help(FILE *to)
 {

@@ -177,6 +177,12 @@ nb_status nb_cli_parse(nb_cli *cli, const nb_cmd *cmd, const nb_opt *opts, size_
     *n_args = 0;
     *help = false;
     common_opts(cli, &verbose, help, &errors, common);
+    if (cli->on_options) {
+        cli->on_options(cli->on_options_ctx, cmd->name, opts, n);
+        cli->on_options(cli->on_options_ctx, cmd->name, common, COMMON);
+        *help = true;
+        return NB_NO;
+    }
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];
         const char *eq = strchr(word, '=');

@@ -53,6 +53,9 @@ if grep -q '^CMAKE_BUILD_TYPE:[A-Z]*=Release' "$build/CMakeCache.txt"; then
     for verb in $("$NIBBLE" --help | awk '/^  [a-z]+ / && $1 != "help" { print $1 }'); do
         grep -q "man1/nibble-$verb.1" "$TMP/files" || fail "no man page of $verb"
     done
+    for place in bash-completion/completions/nibble zsh/site-functions/_nibble fish/vendor_completions.d/nibble.fish; do
+        grep -q "share/$place" "$TMP/files" || fail "no completion at $place"
+    done
     grep -q 'man1/nibble.1' "$TMP/files" || fail "no man page of nibble"
 fi
 grep -rlF "$PWD" "$TMP/moved" --include=nibble.pc && fail "the build's path in the pkg-config file"
