@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -350,6 +351,24 @@ static int write_full(int fd, uint64_t off, const char *p, size_t n)
         n -= (size_t)w;
     }
     return 0;
+}
+
+nb_status nb_out_room(const char *path, uint64_t n, nb_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? nb_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : nb_strdup(".");
+    struct statvfs v;
+    nb_status rc = NB_OK;
+
+    if (!dir)
+        return nb_enomem(err, "a path");
+    if (statvfs(dir, &v) == 0 && (uint64_t)v.f_bavail < n / v.f_frsize + (n % v.f_frsize != 0)) {
+        rc = nb_fail(err, NB_EWRITE, "out.no_space", "", "%.1f MB of disk are needed, %.1f MB are free", (double)n / 1e6,
+                     (double)v.f_bavail * (double)v.f_frsize / 1e6);
+        nb_err_at(err, path, NULL);
+    }
+    nb_free(dir);
+    return rc;
 }
 
 nb_status nb_out_reserve(nb_out *o, uint64_t n, nb_err *err)

@@ -40,6 +40,10 @@ void nb_map_want(const void *p, size_t n);
  * terminating 0 not counted in *n. Caller frees with nb_free. */
 nb_status nb_read_file(const char *path, size_t limit, char **out, size_t *n, nb_err *err);
 
+/* Before work: has the file system of `path` (a file or folder to be made, of which at least the folder around it exists) room for n bytes?
+ * NB_EWRITE "out.no_space"; NB_OK where that is not known. */
+nb_status nb_out_room(const char *path, uint64_t n, nb_err *err);
+
 /* One output file. nb_out_open creates "<path>.nibble-XXXXXX" exclusively. */
 typedef struct nb_out nb_out;
 nb_status nb_out_open(nb_out **out, const char *path, bool force, nb_err *err); /* NB_EEXISTS when present and !force */

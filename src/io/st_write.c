@@ -247,6 +247,16 @@ static nb_status commit_file(out_file *f, nb_err *err)
     return nb_out_commit(o, err);
 }
 
+/* Hardening DU-07. */
+static nb_status has_room(const st_sink *s, nb_err *err)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < s->n_files; i++)
+        n += s->files[i].header_bytes + s->files[i].left;
+    return nb_out_room(s->dir ? nb_outdir_path(s->dir) : s->path, n, err);
+}
+
 static nb_status st_sink_begin(nb_sink *base, nb_err *err)
 {
     st_sink *s = (st_sink *)base;
@@ -277,6 +287,8 @@ static nb_status st_sink_begin(nb_sink *base, nb_err *err)
         at = end;
     }
     nb_free(sorted);
+    if (rc == NB_OK && !s->resume) /* a job that is resumed has a part of it already */
+        rc = has_room(s, err);
     for (size_t i = 0; i < s->n_files && rc == NB_OK; i++) {
         if (s->files[i].left == 0 || !s->dir) /* nothing to wait for, or a name to claim early */
             rc = open_file(s, &s->files[i], err);

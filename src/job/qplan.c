@@ -1,7 +1,6 @@
 /* qplan.c - what a quantization job will take, told and checked before it begins. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "base/cpu.h"
 #include "base/mem.h"
@@ -180,31 +179,11 @@ static uint64_t megabytes(uint64_t bytes)
 
 nb_status nb_qplan_fits(const nb_qjob *j, const nb_quantize_plan *p, const char *out, nb_err *err)
 {
-    const char *slash = strrchr(out, '/');
-    char *dir = slash ? nb_strndup(out, slash == out ? 1 : (size_t)(slash - out)) : nb_strdup(".");
-    struct statvfs vfs;
-    uint64_t have;
-
-    if (p->peak_bytes > p->cap_bytes) {
-        nb_free(dir);
+    if (p->peak_bytes > p->cap_bytes)
         return nb_fail(err, NB_ENOMEM, "mem.budget", "",
                        "the job needs %llu MB, %s is %llu MB; the smallest cap that works is --memory %lluM%s",
                        (unsigned long long)megabytes(p->peak_bytes), j->o->memory ? "the cap" : "60 % of the free memory",
                        (unsigned long long)(p->cap_bytes / 1000000), (unsigned long long)megabytes(p->least_bytes),
                        p->rows > 1 ? ", less with fewer or shorter calibration rows (--calib-rows, --calib-len)" : "");
-    }
-    if (!dir)
-        return nb_enomem(err, "a path");
-    if (statvfs(dir, &vfs) == 0) {
-        have = (uint64_t)vfs.f_bavail * vfs.f_frsize;
-        if (have < p->disk_bytes) {
-            nb_free(dir);
-            nb_fail(err, NB_EWRITE, "out.no_space", "", "the job needs %llu MB of disk, %llu MB are free",
-                    (unsigned long long)megabytes(p->disk_bytes), (unsigned long long)(have / 1000000));
-            nb_err_at(err, out, NULL);
-            return NB_EWRITE;
-        }
-    }
-    nb_free(dir);
-    return NB_OK;
+    return nb_out_room(out, p->disk_bytes, err);
 }

@@ -28,6 +28,7 @@
 #include "base/rng.h"
 #include "io/io.h"
 #include "job/load.h"
+#include "job/convert.h"
 #include "job/quantize.h"
 #include "kern/kern.h"
 
@@ -688,6 +689,8 @@ static void planted(void **state)
 static void names_and_room(void **state)
 {
     nb_quantize_opts o = options(NB_QUANT_AWQ);
+    const nb_convert_opts to = { .dtype = NB_DT_F32 };
+    nb_convert_sum sum;
     nb_err err;
     char copy[64];
 
@@ -706,6 +709,10 @@ static void names_and_room(void **state)
     disk_full = true;
     if (run(at("room"), &o, NULL, &err) != NB_EWRITE || strcmp(err.cls, "out.no_space") != 0 || !strstr(err.what, "MB are free"))
         fail_msg("DU-07: %s %s", err.cls, err.what);
+    memset(&err, 0, sizeof err);
+    if (nb_convert(tiny, at("room"), &to, &sum, &err) != NB_EWRITE || strcmp(err.cls, "out.no_space") != 0 ||
+        !strstr(err.what, "MB are free"))
+        fail_msg("DU-07, convert: %s %s", err.cls, err.what);
     disk_full = false;
     assert_int_not_equal(access(at("room"), F_OK), 0);
     assert_int_not_equal(access(at("room.nibble-job"), F_OK), 0);
