@@ -44,7 +44,7 @@ tests() {
 }
 
 build release "" && tests release
-export NB_THIN=7 # sanitizers: every 7th shape of each kernel grid; the release run above had them all
+export NB_THIN=7 # sanitizers: every 7th shape of each kernel grid, and of the ways a golden is run; the release run above had them all
 build dev "-O1 -g1" && tests dev -L 'unit|cli'
 build tsan "-O1 -g1" threads && tests tsan -L threads
 unset NB_THIN
