@@ -172,7 +172,13 @@ nb_event *nb_engine_event(nb_engine *e, nb_event_kind kind, const nb_seq *s)
 {
     nb_event *ev = &e->ev[e->n_ev++];
 
-    *ev = (nb_event){ .kind = kind, .request = s->req->id, .choice = s->choice, .id = -1, .times = s->times };
+    *ev = (nb_event){ .kind = kind,
+                      .request = s->req->id,
+                      .choice = s->choice,
+                      .id = -1,
+                      .n_prompt = s->req->n_prompt,
+                      .n_cached = s->req->n_cached,
+                      .times = s->times };
     return ev;
 }
 
@@ -226,9 +232,8 @@ static void end(nb_engine *e, nb_seq *s, nb_finish why, int32_t id, const nb_err
     ev = nb_engine_event(e, NB_EV_DONE, s);
     ev->id = id;
     ev->finish = why;
-    ev->n_prompt = r->n_prompt;
-    ev->n_cached = r->n_cached;
     ev->n_output = s->n_ids - r->n_prompt;
+    ev->n_preempted = s->preempted;
     ev->last = ++r->n_done == r->n;
     if (err) {
         r->err = *err;

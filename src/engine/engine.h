@@ -49,6 +49,8 @@ typedef struct nb_request {
     bool logprobs;        /* of drawn tokens */
     bool prompt_logprobs; /* of the prompt; such a request reads no cache [KV-9] */
     unsigned top;         /* likeliest tokens told beside each log-probability, up to NB_MAX_TOP */
+    const int32_t *named; /* of drawn tokens: these are told instead of the likeliest; copied */
+    size_t n_named;       /* up to NB_MAX_TOP */
     const nb_bias *bias;  /* copied */
     size_t n_bias;
     const int32_t *allowed; /* only these ids may be drawn; copied; NULL: all */
@@ -95,11 +97,12 @@ typedef struct nb_event {
     size_t index;  /* TOKEN: its number in the answer */
     nb_finish finish;
     bool last;
-    const nb_logprob *logprob; /* TOKEN (and a stop id's DONE) with logprobs: the drawn one, then `n_top` likeliest */
+    const nb_logprob *logprob; /* TOKEN (and a stop id's DONE) with logprobs: the drawn one, then the `n_top` likeliest (or named) ones */
     size_t n_top;
     const nb_logprob *prompt;  /* PROMPT: for position p >= 1 the given token at prompt[p * (1 + top)], then its `top` likeliest */
-    size_t n_prompt, n_cached; /* DONE: prompt tokens, and how many of them came from the cache */
+    size_t n_prompt, n_cached; /* prompt tokens, and how many of them came from the cache */
     size_t n_output;           /* DONE: drawn tokens, a stop id included */
+    size_t n_preempted;        /* DONE: how often the choice was put back to be computed again */
     nb_times times;            /* TOKEN: of this token in last_token; DONE: all */
     const nb_err *err;         /* ERROR */
 } nb_event;

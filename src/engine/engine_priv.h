@@ -53,6 +53,8 @@ struct nb_req {
     size_t n, n_done, first_choice, n_prompt, max_ids, n_cached, min_tokens;
     bool admitted, forked, held, cancelled, no_cache, logprobs, prompt_logprobs, skip; /* skip: not admissible in this pass */
     unsigned top;
+    int32_t named[NB_MAX_TOP];
+    size_t n_named;
     int priority;
     uint64_t key;
     nb_sampling sampling;

@@ -19,6 +19,8 @@ static nb_status check_lists(const nb_engine *e, const nb_request *q, nb_err *er
 {
     nb_status rc = check_ids("the prompt", q->ids, q->n_ids, e->vocab, err);
 
+    if (rc == NB_OK && q->n_named)
+        rc = check_ids("the named tokens", q->named, q->n_named, e->vocab, err);
     if (rc == NB_OK && q->allowed)
         rc = check_ids("the allowed ids", q->allowed, q->n_allowed, e->vocab, err);
     if (rc == NB_OK && q->allowed && q->n_allowed == 0)
@@ -49,6 +51,8 @@ static nb_status check(const nb_engine *e, const nb_request *q, nb_err *err)
         return nb_fail(err, NB_EARG, "request.n", "", "%zu choices are asked for, at most %zu run together", n, most);
     if (q->top > NB_MAX_TOP)
         return nb_fail(err, NB_EARG, "request.logprobs", "", "%u likeliest tokens are asked for, at most %d are told", q->top, NB_MAX_TOP);
+    if (q->n_named > NB_MAX_TOP)
+        return nb_fail(err, NB_EARG, "request.logprobs", "", "%zu tokens are named, at most %d are told", q->n_named, NB_MAX_TOP);
     if (q->n_ids >= e->o.context)
         return nb_fail(err, NB_ELIMIT, "limit.context", "KV-20",
                        "the prompt has %zu tokens, the context holds %zu with the answer; shorten the prompt or raise --context", q->n_ids,
@@ -155,6 +159,9 @@ nb_status nb_req_make(const nb_engine *e, const nb_request *q, nb_req **out, nb_
     r->logprobs = q->logprobs;
     r->prompt_logprobs = q->prompt_logprobs;
     r->top = q->top;
+    r->n_named = q->n_named;
+    if (q->n_named)
+        memcpy(r->named, q->named, q->n_named * sizeof *r->named);
     r->priority = q->priority;
     r->key = q->key;
     r->sampling = q->sampling;

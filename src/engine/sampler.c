@@ -111,34 +111,52 @@ static float logprob_of(float x, float top, double log_sum)
     return below > -INFINITY ? (float)((double)below - log_sum) : -9999.0f;
 }
 
-nb_status nb_sampler_logprobs(nb_sampler *s, const float *logits, int32_t id, unsigned n_top, nb_logprob *lp, nb_err *err)
+static uint32_t rank_of(const nb_sampler *s, const float *logits, int32_t id)
+{
+    uint32_t rank = 1;
+
+    for (size_t i = 0; i < s->vocab; i++)
+        rank += ranks_before(logits[i], (int32_t)i, logits[id], id);
+    return rank;
+}
+
+/* Put id where it belongs among list[n], of which at most cap are kept: the likelier first, of equals the lower id. Returns how many
+ * there are now. */
+static size_t put_in_order(nb_logprob *list, size_t n, size_t cap, const float *logits, int32_t id)
+{
+    size_t at = n;
+
+    while (at > 0 && ranks_before(logits[id], id, logits[list[at - 1].id], list[at - 1].id))
+        at--;
+    if (at == cap)
+        return n;
+    n += n < cap;
+    memmove(list + at + 1, list + at, (n - at - 1) * sizeof *list);
+    list[at].id = id;
+    return n;
+}
+
+nb_status nb_sampler_logprobs(nb_sampler *s, const float *logits, int32_t id, const int32_t *named, size_t n, nb_logprob *lp, nb_err *err)
 {
     float top;
     const size_t best = s->kern->row_max(logits, s->vocab, &top);
     double log_sum;
-    uint32_t rank = 1;
-    size_t n = 0;
+    size_t found = 0;
     nb_logprob *list = lp + 1;
 
     if (best == s->vocab || !isfinite(top))
         return nb_fail(err, NB_ENUMERIC, "sample.numeric", "SMP-5", "a row of logits is not finite; the model or its weights are broken");
     log_sum = log(s->kern->exp_sum(s->w, logits, top, s->vocab));
-    for (size_t i = 0; i < s->vocab; i++)
-        rank += ranks_before(logits[i], (int32_t)i, logits[id], id);
-    lp[0] = (nb_logprob){ id, logprob_of(logits[id], top, log_sum), rank };
-    for (size_t i = 0; i < s->vocab && n_top > 0; i++) {
-        size_t at = n;
-        if (n == n_top && logits[i] <= logits[list[n - 1].id])
-            continue;
-        while (at > 0 && logits[i] > logits[list[at - 1].id])
-            at--;
-        n += n < n_top;
-        memmove(list + at + 1, list + at, (n - at - 1) * sizeof *list);
-        list[at].id = (int32_t)i;
-    }
-    for (size_t i = 0; i < n; i++)
-        list[i] = (nb_logprob){ list[i].id, logprob_of(logits[list[i].id], top, log_sum), (uint32_t)i + 1 };
-    for (size_t i = n; i < n_top; i++) /* a vocabulary smaller than the list */
+    lp[0] = (nb_logprob){ id, logprob_of(logits[id], top, log_sum), rank_of(s, logits, id) };
+    for (size_t i = 0; named && i < n; i++)
+        found = put_in_order(list, found, n, logits, named[i]);
+    for (size_t i = 0; !named && n > 0 && i < s->vocab; i++)
+        if (found < n || logits[i] > logits[list[n - 1].id])
+            found = put_in_order(list, found, n, logits, (int32_t)i);
+    for (size_t i = 0; i < found; i++)
+        list[i] = (nb_logprob){ list[i].id, logprob_of(logits[list[i].id], top, log_sum),
+                                named ? rank_of(s, logits, list[i].id) : (uint32_t)i + 1 };
+    for (size_t i = found; i < n; i++) /* a vocabulary smaller than the list */
         list[i] = (nb_logprob){ -1, -9999.0f, 0 };
     return NB_OK;
 }
@@ -475,5 +493,6 @@ nb_status nb_sampler_pick(nb_sampler *s, float *logits, const nb_draw *d, int32_
             return rc;
     }
     *out = d->p->temperature < 1e-5f ? (int32_t)best : sample(s, logits, best, top, d);
-    return d->logprobs ? nb_sampler_logprobs(s, s->raw, *out, d->top, lp, err) : NB_OK;
+    return d->logprobs ? nb_sampler_logprobs(s, s->raw, *out, d->n_named ? d->named : NULL, d->n_named ? d->n_named : d->top, lp, err)
+                       : NB_OK;
 }

@@ -62,17 +62,20 @@ typedef struct nb_draw {
     size_t n_stop_ids, min_tokens;
     bool logprobs;
     unsigned top;
+    const int32_t *named; /* these are told instead of the likeliest when n_named > 0 */
+    size_t n_named;
 } nb_draw;
 
 typedef struct nb_sampler nb_sampler;
 nb_status nb_sampler_open(size_t vocab, nb_sampler **out, nb_err *err);
 void nb_sampler_close(nb_sampler *s);
-/* logits[vocab] are changed. lp[1 + top] is filled when d->logprobs: the drawn token, then the likeliest ones. NB_ENUMERIC
+/* logits[vocab] are changed. lp[1 + top] (or 1 + n_named) is filled when d->logprobs: the drawn token, then the others. NB_ENUMERIC
  * "sample.numeric" when a logit is NaN or +Inf, or all are -Inf (SMP-5); NB_EINTERNAL "sample.constraint" when the draw's masks leave
  * none (SO-09); then nothing was drawn. The settings were checked. */
 nb_status nb_sampler_pick(nb_sampler *s, float *logits, const nb_draw *d, int32_t *out, nb_logprob *lp, nb_err *err);
-/* lp[1 + top]: log-probability of `id` in a row that stays as it is, then the `top` likeliest. NB_ENUMERIC as above. */
-nb_status nb_sampler_logprobs(nb_sampler *s, const float *logits, int32_t id, unsigned top, nb_logprob *lp, nb_err *err);
+/* lp[1 + n]: log-probability of `id` in a row that stays as it is, then those of the n likeliest, or of named[n] where it is not NULL;
+ * the likelier first (SMP-8). NB_ENUMERIC as above. */
+nb_status nb_sampler_logprobs(nb_sampler *s, const float *logits, int32_t id, const int32_t *named, size_t n, nb_logprob *lp, nb_err *err);
 /* Index of the largest value, the first of equals; NaN never wins. */
 int32_t nb_argmax(const float *logits, size_t v);
 

@@ -117,12 +117,14 @@ static void do_task(nb_engine *e, draw_task *t, int thread)
                         .n_stop_ids = r->n_stop_ids,
                         .min_tokens = r->min_tokens,
                         .logprobs = r->logprobs,
-                        .top = r->top };
+                        .top = r->top,
+                        .named = r->named,
+                        .n_named = r->n_named };
 
     if (t->rc != NB_OK)
         return;
     if (t->at != SIZE_MAX) {
-        t->rc = nb_sampler_logprobs(sampler, row, t->id, r->top, t->lp, &t->err);
+        t->rc = nb_sampler_logprobs(sampler, row, t->id, NULL, r->top, t->lp, &t->err);
         return;
     }
     if (t->shared) {
@@ -185,8 +187,10 @@ static bool is_stop(const nb_req *r, int32_t id)
 
 static void put_logprobs(nb_event *ev, const draw_task *t)
 {
-    ev->logprob = t->s->req->logprobs ? t->lp : NULL;
-    ev->n_top = t->s->req->logprobs ? t->s->req->top : 0;
+    const nb_req *r = t->s->req;
+
+    ev->logprob = r->logprobs ? t->lp : NULL;
+    ev->n_top = !r->logprobs ? 0 : r->n_named ? r->n_named : r->top;
 }
 
 /* One drawn token. */
@@ -225,7 +229,6 @@ static void tell_prompt(nb_engine *e, nb_seq *s)
     nb_event *ev = nb_engine_event(e, NB_EV_PROMPT, s);
 
     ev->prompt = r->prompt;
-    ev->n_prompt = r->n_prompt;
     ev->n_top = r->top;
     r->n_told = r->n_prompt;
 }

@@ -378,9 +378,9 @@ static void test_logprobs(void **state)
         const nb_draw d = { .p = &p, .bias = &bias, .n_bias = 1, .mask = round % 2 ? mask : NULL, .logprobs = true, .top = top };
         float logits[VOCAB], copy[VOCAB];
         ranked r[VOCAB];
-        nb_logprob lp[1 + NB_MAX_TOP];
+        nb_logprob lp[1 + NB_MAX_TOP], again[1 + NB_MAX_TOP];
         double total = 0;
-        int32_t id;
+        int32_t id, named[NB_MAX_TOP];
         memset(mask, 0xff, sizeof mask);
         mask[1] = 0xfff0f0f0; /* the biased token may be forbidden: then it stays so */
         for (size_t i = 0; i < VOCAB; i++) {
@@ -399,6 +399,12 @@ static void test_logprobs(void **state)
                 fail_msg("round %d: %g, want %g", (int)round, (double)lp[i].logprob, want);
             assert_int_equal(r[lp[i].rank - 1].id, lp[i].id);
             assert_true(i == 0 || lp[i].rank == i);
+        }
+        for (size_t i = 0; i < top; i++) /* the same by name, in any order of asking */
+            named[i] = lp[1 + (i * 7 + 3) % top].id;
+        if (top && top % 7) {
+            assert_int_equal(nb_sampler_logprobs(s, logits, id, named, top, again, NULL), NB_OK);
+            assert_memory_equal(lp, again, (1 + top) * sizeof *lp);
         }
     }
     nb_sampler_close(s);

@@ -995,9 +995,11 @@ static void test_choices(void **state)
         }
 }
 
-/* SMP-11: log-probabilities of a prompt, in slices and with others beside it, are those of its own rows. */
+/* SMP-11: log-probabilities of a prompt, in slices and with others beside it, are those of its own rows; of drawn tokens those that
+ * were asked for by name. */
 static void test_prompt_logprobs(void **state)
 {
+    static const int32_t named[] = { 7, 3 };
     const int32_t *ids = text(1, 150);
     nb_request r = ask(ids, 150, 2), other = ask(text(2, 50), 50, 60);
     nb_sampler *s = NULL;
@@ -1011,13 +1013,17 @@ static void test_prompt_logprobs(void **state)
     add(e, &other);
     r.prompt_logprobs = r.logprobs = true;
     r.top = 3;
+    r.named = named;
+    r.n_named = 2;
     add(e, &r);
     while (!nb_engine_idle(e)) {
         const size_t n = step(e, &ev);
         for (size_t i = 0; i < n; i++) {
             uint64_t h = 1;
             if (ev[i].kind == NB_EV_TOKEN && ev[i].request == 2)
-                assert_true(ev[i].logprob && ev[i].n_top == 3 && ev[i].logprob[0].id == ev[i].id && told == 1);
+                assert_true(ev[i].logprob && ev[i].n_top == 2 && ev[i].logprob[0].id == ev[i].id && told == 1 &&
+                            ev[i].logprob[1].id + ev[i].logprob[2].id == named[0] + named[1] &&
+                            ev[i].logprob[1].rank < ev[i].logprob[2].rank);
             if (ev[i].kind != NB_EV_PROMPT)
                 continue;
             assert_int_equal(ev[i].n_prompt, 150);
@@ -1026,7 +1032,7 @@ static void test_prompt_logprobs(void **state)
                 nb_logprob lp[4];
                 h = fake_mix(h, ids[p - 1]);
                 fake_logits(h, logits);
-                assert_int_equal(nb_sampler_logprobs(s, logits, ids[p], 3, lp, NULL), NB_OK);
+                assert_int_equal(nb_sampler_logprobs(s, logits, ids[p], NULL, 3, lp, NULL), NB_OK);
                 assert_memory_equal(lp, ev[i].prompt + p * 4, sizeof lp);
             }
             told++;
