@@ -1,7 +1,7 @@
 #!/bin/sh
 # Real clients, unmodified, against `nibble serve`. usage: run.sh PATH_OF_NIBBLE [MODEL]
 # Packages go into build/clients, pinned here; without network or tools a client is skipped and says so. `make check CLIENTS=1`.
-# VLLM=PROGRAM is a `vllm` to take `vllm bench serve` from: its packages are gigabytes, they are not fetched here.
+# SCREENSHOTS=FOLDER: pictures of the page. VLLM=PROGRAM is a `vllm` to take `vllm bench serve` from: its packages are gigabytes, they are not fetched here.
 set -eu
 cd "$(dirname "$0")/../.."
 nibble=$1
@@ -82,6 +82,7 @@ elif ! (cd "$work" && cp ../../tests/clients/*.mjs ../../tests/clients/package.j
 else
     client openai-node node "$work/openai_node.mjs" "$url"
     client ai-sdk node "$work/ai_sdk.mjs" "$url"
+    client page node "$work/page.mjs" "$nibble" "$model" ${SCREENSHOTS:+"$SCREENSHOTS"}
 fi
 client vllm-bench tests/clients/vllm_bench.sh "$root" "$model"
 client balancers tests/clients/balancers.sh "$nibble" "$model"
