@@ -24,13 +24,16 @@
 extern const unsigned char nb_page_html[];
 extern const size_t nb_page_html_size;
 
+enum { QUEUE_POOLS = 8 }; /* prompt tokens that may wait, in KV pools */
+
 typedef struct serve_opts {
     const char *host, *key_file, *kv, *act, *kv_cache, *scope, *policy, *tool_parser, *reasoning_parser, *generation_config, *sampler,
-        *template_file, *log_format;
-    int64_t port, context, max_seqs, max_batched, max_queued, max_per_key, max_n, max_conns, max_body_mib, prepare;
-    double step_ms, queue_timeout, request_timeout, drain_s, stall_s, priority_age;
+        *template_file, *log_format, *metrics_prefix;
+    int64_t port, context, max_seqs, max_batched, max_queued, max_queued_tokens, max_per_key, max_n, max_conns, max_body_mib, prepare,
+        stream_interval;
+    double step_ms, queue_timeout, request_timeout, drain_s, stall_s, priority_age, max_queue_age, head_s, body_s, idle_s, write_s;
     bool no_admin, metrics_open, any_model, any_host, unsafe_bind, strict, lenient, request_template, no_cache, expose_root, quiet_requests,
-        watchdog;
+        watchdog, json_compact;
     nb_strlist keys, admin_keys, names, origins;
 } serve_opts;
 
@@ -115,6 +118,8 @@ static nb_status check_opts(const serve *s, nb_err *err)
         rc = nb_cli_act(o->act, false, &a8, err);
     if (rc != NB_OK)
         return rc;
+    if (o->metrics_prefix && (!*o->metrics_prefix || strspn(o->metrics_prefix, "abcdefghijklmnopqrstuvwxyz_") != strlen(o->metrics_prefix)))
+        return nb_fail(err, NB_EARG, "arg.value", "", "--metrics-prefix is a word of small letters and _");
     if (o->log_format && strcmp(o->log_format, "text") != 0 && strcmp(o->log_format, "json") != 0)
         return nb_fail(err, NB_EARG, "arg.value", "", "--log-format is text or json");
     return NB_OK;
@@ -265,6 +270,7 @@ static nb_status open_engine(serve *s, nb_err *err)
                                                            : NB_SCHED_FCFS,
                          .priority_age_s = s->o.priority_age,
                          .max_queued = (size_t)s->o.max_queued,
+                         .max_queue_age_s = s->o.max_queue_age,
                          .max_per_key = (size_t)s->o.max_per_key };
     nb_status rc = nb_cli_kv(s->o.kv, &e.kv_dtype, err);
     size_t tokens;
@@ -284,8 +290,23 @@ static nb_status open_engine(serve *s, nb_err *err)
                e.context);
         e.context = tokens;
     }
+    e.max_queued_tokens = s->o.max_queued_tokens < 0 ? QUEUE_POOLS * tokens : (size_t)s->o.max_queued_tokens;
     memcpy(e.fingerprint, s->fingerprint, sizeof e.fingerprint);
     return nb_engine_open(s->l.model, &e, &s->engine, err);
+}
+
+/* What the model's card tells of it; with the scan, which goes when the weights have been packed. */
+static nb_json *card_info(const serve *s)
+{
+    const nb_scan *q = &s->l.scan;
+    nb_json *o = nb_json_new_obj();
+
+    if (nb_json_set(o, "format", nb_json_new_str(q->format ? q->format->name : "dense")) &&
+        nb_json_set(o, "bits", nb_json_new_int(q->format ? q->spec.bits : 16)) &&
+        nb_json_set(o, "group_size", nb_json_new_int(q->format ? q->spec.group_size : 0)))
+        return o;
+    nb_json_free(o);
+    return NULL;
 }
 
 /* What can be wrong with the files shows before anything listens (OV-12). */
@@ -295,6 +316,7 @@ static nb_status open_files(serve *s, const char *path, nb_err *err)
 
     if (rc == NB_OK)
         rc = nb_load_text(&s->l, path, err);
+    s->info = rc == NB_OK ? card_info(s) : NULL;
     return rc == NB_OK ? fingerprint(s, err) : rc;
 }
 
@@ -342,20 +364,6 @@ static void model_name(serve *s, const char *path)
         snprintf(s->name, cap, "%.*s", (int)(slash - q), q);
     }
     free(full);
-}
-
-static nb_json *card_info(const serve *s)
-{
-    const nb_scan *q = &s->l.scan;
-    nb_json *o = nb_json_new_obj();
-
-    if (nb_json_set(o, "format", nb_json_new_str(q->format ? q->format->name : "dense")) &&
-        nb_json_set(o, "bits", nb_json_new_int(q->format ? q->spec.bits : 16)) &&
-        nb_json_set(o, "group_size", nb_json_new_int(q->format ? q->spec.group_size : 0)) &&
-        nb_json_set(o, "kernel", nb_json_new_str(s->isa)))
-        return o;
-    nb_json_free(o);
-    return NULL;
 }
 
 static nb_status be_ready(serve *s, const char *path, nb_err *err)
@@ -406,7 +414,8 @@ static nb_status be_ready(serve *s, const char *path, nb_err *err)
         nb_reason_format_named(s->o.reasoning_parser, &m.reason);
     nb_free(tmpl);
     snprintf(s->isa, sizeof s->isa, "%s", nb_model_kern(s->l.model)->name);
-    s->info = card_info(s);
+    if (!s->info || !nb_json_set(s->info, "kernel", nb_json_new_str(s->isa)))
+        return nb_enomem(err, "the model's card");
     m.info = s->info;
     for (size_t i = 0; i < sizeof s->fingerprint; i++)
         used += (size_t)snprintf(s->identity + used, sizeof s->identity - used, "%02x", s->fingerprint[i]);
@@ -461,9 +470,12 @@ static nb_status open_server(serve *s, nb_err *err)
                          .lenient = s->o.lenient,
                          .request_template = s->o.request_template,
                          .allow_any_host = s->o.any_host,
+                         .json_compact = s->o.json_compact,
                          .origins = s->o.origins.v,
                          .n_origins = s->o.origins.n,
                          .max_n = (size_t)s->o.max_n,
+                         .stream_interval = (size_t)s->o.stream_interval,
+                         .metrics_prefix = s->o.metrics_prefix,
                          .stall_s = s->o.stall_s,
                          .version = "nibble/" NB_VERSION,
                          .commit = NB_COMMIT,
@@ -474,6 +486,10 @@ static nb_status open_server(serve *s, nb_err *err)
     o.http.host = s->o.host;
     o.http.port = (uint16_t)s->o.port;
     o.http.max_conns = (unsigned)s->o.max_conns;
+    o.http.head_s = s->o.head_s;
+    o.http.body_s = s->o.body_s;
+    o.http.idle_s = s->o.idle_s;
+    o.http.write_s = s->o.write_s;
     o.http.limits.max_body = (size_t)s->o.max_body_mib << 20;
     return nb_server_open(&o, &s->server, err);
 }
@@ -590,6 +606,7 @@ const nb_cmd nb_cmd_serve = {
 
 static nb_status run_serve(nb_cli *cli, int argc, char **argv, nb_err *err)
 {
+    const nb_http_opts usual = NB_HTTP_OPTS;
     serve s = { .cli = cli,
                 .o = { .host = "127.0.0.1",
                        .port = 8000,
@@ -604,7 +621,14 @@ static nb_status run_serve(nb_cli *cli, int argc, char **argv, nb_err *err)
                        .request_timeout = 600,
                        .drain_s = 30,
                        .stall_s = 30,
-                       .priority_age = 10 } };
+                       .priority_age = 10,
+                       .max_queue_age = 5,
+                       .max_queued_tokens = -1,
+                       .stream_interval = 1,
+                       .head_s = usual.head_s,
+                       .body_s = usual.body_s,
+                       .idle_s = usual.idle_s,
+                       .write_s = usual.write_s } };
     const nb_opt opts[] = {
         { "--host", NB_OPT_STR, &s.o.host, 0, 0, "ADDRESS", "address to listen on, or unix:PATH (default 127.0.0.1)" },
         { "--port", NB_OPT_INT, &s.o.port, 0, 65535, "N", "port (default 8000; 0: any free one)" },
@@ -634,6 +658,10 @@ static nb_status run_serve(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--priority-age", NB_OPT_NUM, &s.o.priority_age, 0, 1e6, "S",
           "a waiting request gains one priority every S seconds (default 10)" },
         { "--max-queued", NB_OPT_INT, &s.o.max_queued, 0, 1e6, "N", "requests waiting before 429 (default 256; 0: no bound)" },
+        { "--max-queued-tokens", NB_OPT_INT, &s.o.max_queued_tokens, 0, 1e12, "N",
+          "their prompt tokens before 429 (default: 8 times what the KV pool holds; 0: no bound)" },
+        { "--max-queue-age", NB_OPT_NUM, &s.o.max_queue_age, 0.001, 1e6, "S",
+          "with lpm, a request that waits longer goes first (default 5)" },
         { "--max-concurrent-per-key", NB_OPT_INT, &s.o.max_per_key, 0, 1e6, "N",
           "sequences of one API key computed together (default: no bound)" },
         { "--queue-timeout", NB_OPT_NUM, &s.o.queue_timeout, 0, 1e6, "S", "a request waits at most so long (default: no limit)" },
@@ -641,9 +669,15 @@ static nb_status run_serve(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--max-n", NB_OPT_INT, &s.o.max_n, 1, NB_MAX_CHOICES, "N", "choices of one request (default 16)" },
         { "--max-body", NB_OPT_INT, &s.o.max_body_mib, 1, 1024, "MIB", "longest request body (default 16)" },
         { "--max-connections", NB_OPT_INT, &s.o.max_conns, 1, 16384, "N", "open connections (default 512)" },
+        { "--head-timeout", NB_OPT_NUM, &s.o.head_s, 0.1, 1e6, "S", "time for the head of a request (default 10)" },
+        { "--body-timeout", NB_OPT_NUM, &s.o.body_s, 0.1, 1e6, "S", "time for the whole request (default 60)" },
+        { "--idle-timeout", NB_OPT_NUM, &s.o.idle_s, 1, 1e6, "S", "a connection may be idle for so long (default 30)" },
+        { "--write-timeout", NB_OPT_NUM, &s.o.write_s, 0.1, 1e6, "S", "a client that takes nothing for so long is given up (default 30)" },
         { "--drain-seconds", NB_OPT_NUM, &s.o.drain_s, 0, 1e6, "S", "what runs may go on for so long after SIGTERM (default 30)" },
         { "--stall-seconds", NB_OPT_NUM, &s.o.stall_s, 1, 1e6, "S", "an engine silent for so long is unhealthy (default 30)" },
         { "--watchdog", NB_OPT_FLAG, &s.o.watchdog, 0, 0, NULL, "exit 70 when the engine is silent four times as long" },
+        { "--stream-interval", NB_OPT_INT, &s.o.stream_interval, 1, 1e6, "N", "tokens of an event of a stream (default 1)" },
+        { "--metrics-prefix", NB_OPT_STR, &s.o.metrics_prefix, 0, 0, "NAME", "tell the metrics under NAME: as well as under vllm:" },
         { "--tool-parser", NB_OPT_STR, &s.o.tool_parser, 0, 0, "NAME", "how the model writes tool calls (default: by the template)" },
         { "--reasoning-parser", NB_OPT_STR, &s.o.reasoning_parser, 0, 0, "NAME", "how it writes reasoning (default: by the template)" },
         { "--sampler-order", NB_OPT_STR, &s.o.sampler, 0, 0, "vllm|llamacpp",
@@ -653,6 +687,7 @@ static nb_status run_serve(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--lenient", NB_OPT_FLAG, &s.o.lenient, 0, 0, NULL, "accept temperatures above 2" },
         { "--strict-openai", NB_OPT_FLAG, &s.o.strict, 0, 0, NULL, "no \"nibble\" object in answers" },
         { "--trust-request-template", NB_OPT_FLAG, &s.o.request_template, 0, 0, NULL, "requests may bring a chat template" },
+        { "--json-compact", NB_OPT_FLAG, &s.o.json_compact, 0, 0, NULL, "constrained JSON has no whitespace: fewer tokens" },
         { "--prepare-threads", NB_OPT_INT, &s.o.prepare, 1, 4, "N", "threads for templates and tokenizing (default 2)" },
         { "--log-format", NB_OPT_STR, &s.o.log_format, 0, 0, "text|json", "of request lines on stderr (default text)" },
         { "--no-request-log", NB_OPT_FLAG, &s.o.quiet_requests, 0, 0, NULL, "no line per request" },

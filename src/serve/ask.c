@@ -362,7 +362,7 @@ static bool bias_fields(nb_ask *a, size_t vocab, nb_refusal *f)
     return bias && nb_ask_ids(a, "allowed_token_ids", vocab, vocab, &a->allowed, &a->n_allowed, f);
 }
 
-static bool logprob_fields(nb_ask *a, nb_refusal *f)
+static bool logprob_fields(nb_ask *a, size_t vocab, nb_refusal *f)
 {
     const nb_json *v = nb_ask_field(a->root, "logprobs");
     int64_t top = -1, prompt = -1;
@@ -380,6 +380,10 @@ static bool logprob_fields(nb_ask *a, nb_refusal *f)
         a->logprobs = true;
     }
     a->top_logprobs = top > 0 ? (unsigned)top : 0;
+    if (!nb_ask_ids(a, "logprob_token_ids", NB_MAX_TOP, vocab, &a->named, &a->n_named, f))
+        return false;
+    if (a->n_named && !a->logprobs)
+        return nb_refuse(f, 400, "invalid_value", "logprob_token_ids", "logprob_token_ids needs logprobs.");
     if (!get_int(a->root, "prompt_logprobs", 0, NB_MAX_TOP, &prompt, f))
         return false;
     a->prompt_logprobs = (int)prompt;
@@ -501,6 +505,7 @@ static const char *const known[] = {
     "logit_bias",
     "logprobs",
     "top_logprobs",
+    "logprob_token_ids",
     "seed",
     "user",
     "echo",
@@ -628,7 +633,7 @@ bool nb_ask_parse(nb_ask *a, bool chat, const char *body, size_t n, const nb_ask
     if (chat ? !nb_ask_messages(a, rules, f) || !nb_ask_tools(a, f) : !completion_fields(a, f) || !prompt_fields(a, rules->vocab, f))
         return false;
     if (!sampling_fields(a, rules, f) || !length_fields(a, f) || !stop_fields(a, rules->vocab, f) || !bias_fields(a, rules->vocab, f) ||
-        !logprob_fields(a, f) || !nb_ask_constraints(a, f))
+        !logprob_fields(a, rules->vocab, f) || !nb_ask_constraints(a, f))
         return false;
     return nb_ask_bool(a->root, "add_special_tokens", &a->add_special, f) &&
            get_int(a->root, "truncate_prompt_tokens", -1, INT32_MAX, &a->truncate, f) &&

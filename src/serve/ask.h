@@ -72,6 +72,8 @@ typedef struct nb_ask {
     bool ignore_eos, include_stop, skip_special, spaces_between;
     bool logprobs;
     unsigned top_logprobs;
+    const int32_t *named; /* logprob_token_ids: told instead of the likeliest */
+    size_t n_named;
     int prompt_logprobs; /* -1: absent */
     bool echo;
     const nb_bias *bias;

@@ -4,9 +4,10 @@
 #include "serve/gen.h"
 #include "text/tool_grammar.h"
 
-nb_status nb_constraints_init(nb_constraints *k, nb_err *err)
+nb_status nb_constraints_init(nb_constraints *k, bool compact, nb_err *err)
 {
     memset(k, 0, sizeof *k);
+    k->limits.compact = compact;
     return pthread_mutex_init(&k->lock, NULL) == 0 ? NB_OK : nb_fail(err, NB_ENOMEM, "serve.lock", "", "no lock can be made");
 }
 
@@ -27,7 +28,7 @@ static nb_status get_cache(const nb_texts *t, nb_gcache **out, nb_err *err)
     if (!k->vocab)
         rc = nb_gvocab_open(t->tok, t->eos, t->n_eos, t->vocab, &k->vocab, err);
     if (rc == NB_OK && !k->cache)
-        rc = nb_gcache_open(k->vocab, NULL, 0, &k->cache, err);
+        rc = nb_gcache_open(k->vocab, &k->limits, 0, &k->cache, err);
     *out = k->cache;
     pthread_mutex_unlock(&k->lock);
     return rc;
@@ -175,7 +176,7 @@ static bool constrain_calls(nb_gen *g)
         return true;
     rc = get_cache(g->t, &cache, &err);
     if (rc == NB_OK)
-        rc = nb_grammar_new_tools(g->t->constraints->vocab, &o, NULL, &g->grammar, &err);
+        rc = nb_grammar_new_tools(g->t->constraints->vocab, &o, &g->t->constraints->limits, &g->grammar, &err);
     if (rc != NB_OK && !must && rc != NB_ENOMEM)
         return true; /* then such calls are only parsed */
     if (rc != NB_OK)

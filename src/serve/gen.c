@@ -28,12 +28,14 @@ nb_gen *nb_gen_open(nb_http_req *r, nb_ask *ask, const nb_texts *t)
     g->n_choices = g->n_prompts * g->ask.n;
     g->prompts = nb_calloc(g->n_prompts, sizeof *g->prompts);
     g->engine_id = nb_calloc(g->n_prompts, sizeof *g->engine_id);
+    g->cached = nb_calloc(g->n_prompts, sizeof *g->cached);
     g->choices = nb_calloc(g->n_choices, sizeof *g->choices);
     g->prompt_lp = nb_calloc(g->n_prompts, sizeof *g->prompt_lp);
-    if (!g->prompts || !g->prompt_lp || !g->engine_id || !g->choices) {
+    if (!g->prompts || !g->prompt_lp || !g->engine_id || !g->cached || !g->choices) {
         nb_ask_clear(&g->ask);
         nb_free(g->prompts);
         nb_free(g->engine_id);
+        nb_free(g->cached);
         nb_free(g->choices);
         nb_free(g->prompt_lp);
         nb_free(g);
@@ -78,6 +80,7 @@ void nb_gen_close(nb_gen *g)
     nb_free(g->words);
     nb_free(g->prompts);
     nb_free(g->engine_id);
+    nb_free(g->cached);
     nb_free(g->choices);
     nb_free(g->prompt_lp);
     nb_buf_clear(&g->prompt_text);
@@ -375,7 +378,8 @@ bool nb_gen_prepare(nb_gen *g)
 void nb_gen_request(const nb_gen *g, size_t p, nb_request *out)
 {
     const nb_ask *a = &g->ask;
-    const bool prompt_lp = a->prompt_logprobs >= 0 || (a->echo && a->logprobs);
+    const bool prompt_lp = a->prompt_logprobs >= 0 || (a->echo && a->logprobs), best = a->keep < a->n;
+    const unsigned prompt_top = a->prompt_logprobs > 0 ? (unsigned)a->prompt_logprobs : 0;
 
     *out = (nb_request){ .ids = g->prompts[p].p,
                          .n_ids = g->prompts[p].n,
@@ -386,10 +390,11 @@ void nb_gen_request(const nb_gen *g, size_t p, nb_request *out)
                          .min_tokens = a->min_tokens,
                          .n = a->n,
                          .first_choice = p * a->n,
-                         .logprobs = a->logprobs || a->keep<a->n, .prompt_logprobs = prompt_lp, .top = a->top_logprobs>(unsigned)(
-                                                        a->prompt_logprobs > 0 ? a->prompt_logprobs : 0)
-                                         ? a->top_logprobs
-                                         : (unsigned)(a->prompt_logprobs > 0 ? a->prompt_logprobs : 0),
+                         .logprobs = a->logprobs || best,
+                         .prompt_logprobs = prompt_lp,
+                         .top = prompt_top > a->top_logprobs ? prompt_top : a->top_logprobs,
+                         .named = a->named,
+                         .n_named = a->n_named,
                          .bias = a->bias,
                          .n_bias = a->n_bias,
                          .allowed = a->allowed,
@@ -542,6 +547,7 @@ void nb_token_bytes(const nb_tokenizer *t, int32_t id, nb_buf *out)
 
 static void keep_logprob(nb_gen *g, nb_choice *c, const nb_event *ev, size_t at)
 {
+    const size_t n_top = g->ask.n_named || ev->n_top < g->ask.top_logprobs ? ev->n_top : g->ask.top_logprobs;
     nb_shown *s;
     nb_logprob *top;
 
@@ -556,15 +562,15 @@ static void keep_logprob(nb_gen *g, nb_choice *c, const nb_event *ev, size_t at)
         c->shown = more;
         c->cap_shown = cap;
     }
-    top = nb_arena_alloc(&g->ask.arena, (ev->n_top ? ev->n_top : 1) * sizeof *top);
+    top = nb_arena_alloc(&g->ask.arena, (n_top ? n_top : 1) * sizeof *top);
     if (!top) {
         c->failed = true;
         return;
     }
-    if (ev->n_top)
-        memcpy(top, ev->logprob + 1, ev->n_top * sizeof *top);
+    if (n_top)
+        memcpy(top, ev->logprob + 1, n_top * sizeof *top);
     s = &c->shown[c->n_shown++];
-    *s = (nb_shown){ .id = ev->id, .logprob = ev->logprob->logprob, .top = top, .n_top = ev->n_top, .text_at = at };
+    *s = (nb_shown){ .id = ev->id, .logprob = ev->logprob->logprob, .top = top, .n_top = n_top, .text_at = at };
 }
 
 /* The token's text; true when a stop string was met. */
@@ -644,7 +650,7 @@ static void on_done(nb_gen *g, nb_choice *c, const nb_event *ev)
     nb_detok_close(c->detok);
     c->detok = NULL;
     g->n_done++;
-    g->n_cached = ev->n_cached > g->n_cached ? ev->n_cached : g->n_cached;
+    g->n_preempted += ev->n_preempted;
     if (g->times.scheduled == 0 || (ev->times.scheduled > 0 && ev->times.scheduled < g->times.scheduled))
         g->times.scheduled = ev->times.scheduled;
     g->times.queued = ev->times.queued;
@@ -678,6 +684,8 @@ bool nb_gen_event(nb_gen *g, size_t p, const nb_event *ev)
 {
     nb_choice *c = &g->choices[p * g->ask.n + ev->choice];
 
+    g->n_cached += ev->n_cached - g->cached[p];
+    g->cached[p] = ev->n_cached;
     switch (ev->kind) {
     case NB_EV_PROMPT:
         on_prompt(g, p, ev);

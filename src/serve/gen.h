@@ -21,6 +21,7 @@ typedef struct nb_constraints {
     pthread_mutex_t lock;
     nb_gvocab *vocab;
     nb_gcache *cache;
+    nb_glimits limits;
 } nb_constraints;
 
 /* What all requests share; read only but for the constraints. */
@@ -37,6 +38,7 @@ typedef struct nb_texts {
     nb_reason_format reason;
     nb_constraints *constraints;
     bool strict_openai;
+    size_t stream_interval; /* tokens of an event; 0: each its own (DET-6) */
 } nb_texts;
 
 /* A drawn token as log-probabilities show it. */
@@ -74,6 +76,7 @@ typedef struct nb_choice {
     nb_ids ids; /* with return_token_ids */
     size_t ids_sent;
     size_t n_output;
+    size_t n_written;                    /* of them, when the client was last written to */
     bool begun, stopped, done, finished; /* the role went out; met a stop string; finish is final; and was written */
     bool failed;                         /* out of memory */
     nb_finish finish;
@@ -129,7 +132,8 @@ typedef struct nb_gen {
     nb_choice *choices;  /* [n_prompts * n], prompt-major */
     size_t n_choices, n_done;
     nb_logprob **prompt_lp; /* [n_prompts], each a row per position; NULL: not asked for, or not told yet */
-    size_t n_prompt, n_cached, n_output, n_reasoning;
+    size_t n_prompt, n_cached, n_output, n_reasoning, n_preempted;
+    size_t *cached; /* [n_prompts] */
     nb_times times; /* first scheduled, first and last token over all choices */
     nb_buf head;    /* of every event of a stream */
     bool streaming; /* headers are out */
@@ -149,7 +153,8 @@ void nb_gen_close(nb_gen *g);
 bool nb_gen_prepare(nb_gen *g);
 /* The constraint of the request, compiled or found; part of preparing (constrain.c). */
 bool nb_gen_constrain(nb_gen *g);
-nb_status nb_constraints_init(nb_constraints *k, nb_err *err);
+/* compact: JSON has no whitespace (GRM-5). */
+nb_status nb_constraints_init(nb_constraints *k, bool compact, nb_err *err);
 void nb_constraints_clear(nb_constraints *k);
 /* The engine's request of prompt p; it points into g. */
 void nb_gen_request(const nb_gen *g, size_t p, nb_request *out);

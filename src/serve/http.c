@@ -399,6 +399,8 @@ void nb_http_add(nb_http_req *r, const char *name, const char *value)
 /* With r->lock held: `made` (NULL: no memory) is the answer. */
 static void give(nb_http_req *r, struct MHD_Response *made, int status, const char *type)
 {
+    char ms[32];
+
     r->reply = made;
     r->status = status;
     if (!made) {
@@ -406,6 +408,8 @@ static void give(nb_http_req *r, struct MHD_Response *made, int status, const ch
     } else {
         if (type)
             MHD_add_response_header(made, "Content-Type", type);
+        if (r->s->o.timing && snprintf(ms, sizeof ms, "%.0f", 1e3 * (nb_now() - r->began)) > 0)
+            MHD_add_response_header(made, r->s->o.timing, ms);
         for (size_t i = 0; i < r->n_headers; i++)
             MHD_add_response_header(made, r->headers[2 * i], r->headers[2 * i + 1]);
     }

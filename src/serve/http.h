@@ -21,6 +21,7 @@ typedef struct nb_http_opts {
     uint16_t port;
     nb_head_limits limits;
     unsigned max_conns, max_per_address;
+    const char *timing;                     /* header that tells the milliseconds until the answer began; NULL: none */
     double head_s, body_s, idle_s, write_s; /* deadlines of a head, a body, an idle connection, a stalled write */
     size_t max_unsent;                      /* bytes of a stream nobody reads, after which it is given up        */
     unsigned max_requests;                  /* of one connection                                                 */

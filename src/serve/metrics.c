@@ -293,6 +293,24 @@ static void put_process(nb_buf *b, const nb_metrics *m)
     nb_buf_printf(b, "process_start_time_seconds %.0f\n", m->started);
 }
 
+/* What stands there under vLLM's names once more under `prefix` (MET-1). */
+static void repeat_as(nb_buf *b, const char *prefix)
+{
+    static const char theirs[] = "vllm:", comment[] = "# TYPE "; /* "# HELP " is as long */
+    const size_t n_theirs = sizeof theirs - 1, n_comment = sizeof comment - 1;
+    char *page = b->failed ? NULL : nb_strndup(b->p, b->n);
+
+    b->failed = b->failed || !page;
+    for (char *line = page, *end; line && (end = strchr(line, '\n')); line = end + 1) {
+        const size_t before = *line == '#' ? n_comment : 0;
+
+        *end = 0;
+        if (strncmp(line + before, theirs, n_theirs) == 0)
+            nb_buf_printf(b, "%.*s%s:%s\n", (int)before, line, prefix, line + before + n_theirs);
+    }
+    nb_free(page);
+}
+
 void nb_metrics_write(nb_metrics *m, const nb_engine_stats *s, double silence, nb_buf *out)
 {
     const nb_engine_stats none = { 0 };
@@ -323,5 +341,7 @@ void nb_metrics_write(nb_metrics *m, const nb_engine_stats *s, double silence, n
     open_series(out, m, "nibble:kernel_info", labels);
     nb_buf_puts(out, "1\n");
     put_process(out, m);
+    if (m->info.prefix)
+        repeat_as(out, m->info.prefix);
     pthread_mutex_unlock(&m->lock);
 }

@@ -38,6 +38,7 @@ typedef enum nb_histogram {
 /* What does not change while the server runs. Strings stay the caller's. */
 typedef struct nb_metrics_info {
     const char *model, *isa, *kernel, *kv_dtype;
+    const char *prefix; /* of a second set of what has vLLM's names; NULL: none */
     size_t context, page;
     uint64_t weights_bytes, kv_bytes, work_bytes;
     int prefix_cache;

@@ -114,7 +114,7 @@ static void put_choice(nb_buf *b, const nb_gen *g, const nb_choice *c)
     nb_buf_putc(b, ',');
     put_finish(b, g, c);
     nb_buf_printf(b, ",\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"cached_tokens\":%zu,\"e2e_latency\":", g->prompts[p].n,
-                  c->n_output, g->n_cached);
+                  c->n_output, g->cached[p]);
     nb_json_put_real(b, nb_now() - g->arrival);
     if (g->ask.logprobs) {
         nb_buf_puts(b, ",\"output_token_logprobs\":[");

@@ -59,7 +59,7 @@ static void put_extension(nb_buf *b, const nb_gen *g)
     put_ms(b, "ttft_ms", t->first_token > 0 ? t->first_token - g->arrival : 0);
     put_ms(b, "tpot_ms",
            g->n_output > g->n_choices ? (t->last_token - t->first_token) * (double)g->n_choices / (double)(g->n_output - g->n_choices) : 0);
-    nb_buf_printf(b, ",\"cached_tokens\":%zu}", g->n_cached);
+    nb_buf_printf(b, ",\"cached_tokens\":%zu,\"preemptions\":%zu}", g->n_cached, g->n_preempted);
 }
 
 static void put_stop_reason(nb_buf *b, const nb_choice *c)
@@ -115,7 +115,7 @@ static void put_chat_entry(nb_buf *b, const nb_gen *g, const nb_shown *s)
     nb_buf_puts(b, ",\"logprob\":");
     put_logprob(b, s->logprob);
     nb_buf_puts(b, ",\"top_logprobs\":[");
-    for (size_t i = 0; i < s->n_top && i < g->ask.top_logprobs; i++) {
+    for (size_t i = 0; i < s->n_top; i++) {
         nb_buf_puts(b, i ? ",{\"token\":" : "{\"token\":");
         put_token(b, g, s->top[i].id, true);
         nb_buf_puts(b, ",\"logprob\":");
@@ -123,6 +123,24 @@ static void put_chat_entry(nb_buf *b, const nb_gen *g, const nb_shown *s)
         nb_buf_putc(b, '}');
     }
     nb_buf_puts(b, "]}");
+}
+
+/* {"token": logprob, ...}: n of them, and `own`, the token of the text, where it is not among them (SMP-8). */
+static void put_top(nb_buf *b, const nb_gen *g, nb_logprob own, const nb_logprob *top, size_t n)
+{
+    bool listed = false;
+
+    nb_buf_putc(b, '{');
+    for (size_t i = 0; i < n + !listed; i++) {
+        const nb_logprob *one = i < n ? &top[i] : &own;
+
+        listed = listed || one->id == own.id;
+        nb_buf_puts(b, i ? "," : "");
+        put_token(b, g, one->id, false);
+        nb_buf_putc(b, ':');
+        put_logprob(b, one->logprob);
+    }
+    nb_buf_putc(b, '}');
 }
 
 static size_t code_points(const char *s, size_t n)
@@ -179,23 +197,16 @@ static void put_completion_logprobs(nb_buf *b, const nb_gen *g, const nb_choice 
     }
     nb_buf_puts(b, "],\"top_logprobs\":[");
     for (size_t i = 0; i < n_prompt + (to - from); i++) {
-        const bool drawn = i >= n_prompt;
-        const nb_logprob *top = drawn ? c->shown[from + i - n_prompt].top : lp + i * (1 + q.top) + 1;
-        const size_t n = drawn ? c->shown[from + i - n_prompt].n_top : q.top;
+        const nb_shown *drawn = i < n_prompt ? NULL : &c->shown[from + i - n_prompt];
+        const nb_logprob *row = drawn ? NULL : lp + i * (1 + q.top);
 
         nb_buf_puts(b, i ? "," : "");
-        if (!drawn && i == 0) {
+        if (drawn)
+            put_top(b, g, (nb_logprob){ .id = drawn->id, .logprob = drawn->logprob }, drawn->top, drawn->n_top);
+        else if (i)
+            put_top(b, g, row[0], row + 1, g->ask.top_logprobs);
+        else
             nb_buf_puts(b, "null");
-            continue;
-        }
-        nb_buf_putc(b, '{');
-        for (size_t k = 0; k < n && k < g->ask.top_logprobs; k++) {
-            nb_buf_puts(b, k ? "," : "");
-            put_token(b, g, top[k].id, false);
-            nb_buf_putc(b, ':');
-            put_logprob(b, top[k].logprob);
-        }
-        nb_buf_putc(b, '}');
     }
     nb_buf_puts(b, "]}");
 }
@@ -585,37 +596,52 @@ void nb_response_begin(nb_gen *g)
         nb_items_begin(g);
 }
 
-void nb_response_progress(nb_gen *g)
+/* Has a choice of a stream as many new tokens as an event should have, its first one, or its end (DET-6)? */
+static bool is_due(const nb_gen *g)
+{
+    for (size_t i = 0; i < g->n_choices; i++) {
+        const nb_choice *c = &g->choices[i];
+
+        if ((c->done && !c->finished) || (c->n_output && !c->n_written) || c->n_output >= c->n_written + g->t->stream_interval)
+            return true;
+    }
+    return false;
+}
+
+static void write_progress(nb_gen *g, bool done)
 {
     nb_buf b = { 0 };
+
+    if (done)
+        g->phase = NB_GEN_DONE;
+    if (g->style == NB_GEN_ITEMS) {
+        nb_items_progress(g, done);
+    } else if (g->style != NB_GEN_OPENAI) {
+        nb_native_progress(g, done);
+    } else if (g->streaming) {
+        stream_choices(g);
+        if (done)
+            stream_end(g);
+    } else if (done) {
+        if (!g->refusal.status)
+            put_answer(&b, g);
+        nb_response_whole(g, &b);
+    }
+}
+
+void nb_response_progress(nb_gen *g)
+{
+    const double before = g->last_write;
     bool done = g->refusal.status || g->n_done == g->n_choices;
 
     for (size_t i = 0; i < g->n_choices; i++)
         if (g->choices[i].failed || g->choices[i].content.failed || g->choices[i].reasoning.failed)
             done = !nb_refuse(&g->refusal, 503, "out_of_memory", NULL, "There is no memory for this answer now; try again.");
-    if (g->phase == NB_GEN_DONE)
+    if (g->phase == NB_GEN_DONE || (g->streaming && !done && !is_due(g)))
         return;
-    if (g->style != NB_GEN_OPENAI) {
-        if (g->style == NB_GEN_ITEMS)
-            nb_items_progress(g, done);
-        else
-            nb_native_progress(g, done);
-        if (done)
-            g->phase = NB_GEN_DONE;
-        return;
-    }
-    if (g->streaming)
-        stream_choices(g);
-    if (!done)
-        return;
-    g->phase = NB_GEN_DONE;
-    if (g->streaming) {
-        stream_end(g);
-        return;
-    }
-    if (!g->refusal.status)
-        put_answer(&b, g);
-    nb_response_whole(g, &b);
+    write_progress(g, done);
+    for (size_t i = 0; g->last_write > before && i < g->n_choices; i++)
+        g->choices[i].n_written = g->choices[i].n_output;
 }
 
 void nb_response_keep_alive(nb_gen *g, double now)

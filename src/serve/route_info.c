@@ -169,7 +169,11 @@ static nb_json *limits_json(const nb_server *s)
         nb_json_set(o, "connections", nb_json_new_int(s->o.http.max_conns)) &&
         nb_json_set(o, "queued", nb_json_new_int((int64_t)s->m.max_queued)) &&
         nb_json_set(o, "queue_seconds", nb_json_new_real(s->m.queue_timeout)) &&
-        nb_json_set(o, "request_seconds", nb_json_new_real(s->m.request_timeout)))
+        nb_json_set(o, "request_seconds", nb_json_new_real(s->m.request_timeout)) &&
+        nb_json_set(o, "head_seconds", nb_json_new_real(s->o.http.head_s)) &&
+        nb_json_set(o, "body_seconds", nb_json_new_real(s->o.http.body_s)) &&
+        nb_json_set(o, "idle_seconds", nb_json_new_real(s->o.http.idle_s)) &&
+        nb_json_set(o, "write_seconds", nb_json_new_real(s->o.http.write_s)))
         return o;
     nb_json_free(o);
     return NULL;

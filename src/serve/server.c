@@ -225,7 +225,7 @@ static bool state_allowed(nb_server *s, nb_http_req *r, const nb_route *route)
     return false;
 }
 
-/* Who may use a route; NULL: there is none. */
+/* Who may use a route; a path that does not exist (NULL) needs a key, too. */
 static nb_route_class class_of(const nb_server *s, const nb_route *route)
 {
     if (route && route->run == nb_route_metrics && s->o.metrics_open)
@@ -327,11 +327,12 @@ nb_status nb_server_open(const nb_server_opts *o, nb_server **out, nb_err *err)
     s->o = *o;
     s->created = (int64_t)time(NULL);
     s->loopback = strncmp(o->http.host, "unix:", 5) != 0 && is_loopback_name(o->http.host, strlen(o->http.host));
+    http.timing = "openai-processing-ms"; /* API-6 */
     http.head = on_head;
     http.body = on_body;
     http.done = on_done;
     http.user = s;
-    rc = nb_constraints_init(&s->constraints, err);
+    rc = nb_constraints_init(&s->constraints, o->json_compact, err);
     if (rc == NB_OK)
         rc = hash_keys(s, err);
     if (rc == NB_OK)
@@ -387,7 +388,8 @@ nb_status nb_server_ready(nb_server *s, const nb_server_model *m, nb_err *err)
                                    .weights_bytes = m->weights_bytes,
                                    .kv_bytes = nb_engine_kv_bytes(m->engine),
                                    .work_bytes = nb_engine_work_bytes(m->engine),
-                                   .prefix_cache = m->prefix_cache };
+                                   .prefix_cache = m->prefix_cache,
+                                   .prefix = s->o.metrics_prefix };
     nb_status rc;
 
     s->m = *m;
@@ -403,7 +405,8 @@ nb_status nb_server_ready(nb_server *s, const nb_server_model *m, nb_err *err)
                            .tools = m->tools,
                            .reason = m->reason,
                            .constraints = &s->constraints,
-                           .strict_openai = s->o.strict_openai };
+                           .strict_openai = s->o.strict_openai,
+                           .stream_interval = s->o.stream_interval };
     s->rules = (nb_ask_rules){ .vocab = m->vocab,
                                .max_n = s->o.max_n ? s->o.max_n : NB_MAX_CHOICES,
                                .lenient = s->o.lenient,

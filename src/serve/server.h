@@ -23,11 +23,13 @@ typedef struct nb_server_opts {
     size_t n_keys; /* 0: everybody may use it */
     const char *const *admin_keys;
     size_t n_admin_keys; /* 0: keys are good for the admin paths too */
-    bool no_admin, metrics_open, any_model, strict_openai, lenient, request_template, allow_any_host;
+    bool no_admin, metrics_open, any_model, strict_openai, lenient, request_template, allow_any_host, json_compact;
     const char *const *origins; /* allowed ones; "*": all */
     size_t n_origins;
     size_t max_n;
-    double stall_s; /* an engine without life for so long is unhealthy */
+    size_t stream_interval;     /* tokens of an event of a stream; 0: each its own */
+    const char *metrics_prefix; /* a second set of the metrics that have vLLM's names; NULL: none */
+    double stall_s;             /* an engine without life for so long is unhealthy */
     const char *version, *commit;
     const char *page; /* the web page, UTF-8 */
     size_t n_page;

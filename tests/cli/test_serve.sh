@@ -63,7 +63,7 @@ grep -q 'curl http' "$TMP/err" || fail "no curl line"
 get /health
 [ "$status" = 200 ] && [ ! -s "$TMP/body" ] || fail "health"
 get /v1/models
-label=models; has '"id":"model"'; has '"max_model_len":256'; has '"object":"list"'
+label=models; has '"id":"model"'; has '"max_model_len":256'; has '"object":"list"'; has '"format":"dense","bits":16'
 get /v1/models/model
 [ "$status" = 200 ] || fail "one model"
 for path in /version /load /props /metrics /live / /ui /models; do
@@ -89,6 +89,7 @@ grep -qi '^content-type: text/event-stream' "$TMP/head" || fail "stream: type"
 got=$(sed -n 's/^data: .*"text":"\([^"]*\)".*/\1/p' "$TMP/body" | tr -d '\n')
 [ "$got" = "$want" ] || fail "stream: $got"
 tail -n 2 "$TMP/body" | grep -q '^data: \[DONE\]$' || fail "stream: no end"
+grep -qi '^openai-processing-ms: [0-9]' "$TMP/head" || fail "API-6: no processing time"
 label="usage in a stream"; has '"choices":[],"usage":{"prompt_tokens":'; has '"usage":null'
 post /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"$prompt\"}],\"max_tokens\":16,\"temperature\":0}"
 label="chat"; has "\"content\":\"$want\""; has '"object":"chat.completion"'; has '"refusal":null'
@@ -97,6 +98,23 @@ got=$(sed -n 's/^data: .*"delta":{"content":"\([^"]*\)"}.*/\1/p' "$TMP/body" | t
 [ "$got" = "$want" ] || fail "chat stream: $got"
 label="role first"; head -n 1 "$TMP/body" | grep -q '"delta":{"role":"assistant","content":""}' || fail "$label"
 echo "ok the same text in every form (AT-7)"
+
+# Log-probabilities: the token of the text is always told (SMP-8), others by name.
+post /v1/completions "$ask,\"logprobs\":0}"
+label="SMP-8 top_logprobs"; has '"top_logprobs":[{",":-'
+post /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"$prompt\"}],\"max_tokens\":1,\"temperature\":0,\"logprobs\":true,\"logprob_token_ids\":[5,7],\"return_tokens_as_token_ids\":true}"
+for id in 5 7; do label="logprob_token_ids"; has "{\"token\":\"token_id:$id\","; done
+# Two prompts: the cached tokens of both count.
+post /reset_prefix_cache ''
+twice="$prompt $prompt $prompt $prompt $prompt $prompt $prompt"
+post /v1/completions "{\"prompt\":\"$twice\",\"max_tokens\":1}"
+post /v1/completions "{\"prompt\":\"$twice\",\"max_tokens\":1}"
+one=$(sed -n 's/.*"cached_tokens":\([0-9]*\)}.*/\1/p' "$TMP/body")
+post /v1/completions "{\"prompt\":[\"$twice\",\"$twice\"],\"max_tokens\":1}"
+label="cached tokens of two prompts"; [ "$one" -gt 0 ] || fail "$label"; has "{\"cached_tokens\":$((2 * one))}"; has '"preemptions":0'
+post /v1/completions "{\"prompt\":\"$twice\",\"max_tokens\":2,\"stream\":true,\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true}}" -N
+[ "$(grep -c "{\"cached_tokens\":$one}" "$TMP/body")" -ge 2 ] || fail "cached tokens in a stream"
+echo "ok log-probabilities and usage"
 
 # Stop strings, at every cut; the answer's end tells which.
 i=3
@@ -301,12 +319,36 @@ close cache "$(planned kv_bytes_per_token | awk -v b="$blocks" '{ print $1 * 32 
 close workspace "$(planned workspace)" "$(used workspace)" 10
 stop TERM 0
 echo "ok AT-15 plan and serve agree"
-start --max-model-len 64 --kv-cache 16M --api-key some-key --metrics-open
+start --max-model-len 64 --kv-cache 16M --api-key some-key --metrics-open --metrics-prefix mine
 get /metrics
 [ "$status" = 200 ] || fail "--metrics-open: $status"
+sed -n 's/^\(# .... \)*vllm:/\1mine:/p' "$TMP/body" >"$TMP/theirs"
+grep -E '^(# .... )?mine:' "$TMP/body" | diff "$TMP/theirs" - >"$TMP/diff" && [ -s "$TMP/theirs" ] || fail "MET-1: --metrics-prefix"
+echo "ok MET-1 a second set of metrics"
 get /load; error "only the metrics are open" 401 authentication_error invalid_api_key null
 code "HT-32 port in use" 13 net.bind "$model" --port "${url##*:}"
 stop INT 0
+
+# OV-01: the queue is bounded by prompt tokens, too; JSON may be without whitespace (GRM-5); an event of a stream may have several tokens (DET-6).
+start --max-model-len 256 --max-seqs 1 --kv-cache 16M --max-queued-tokens 40 --stream-interval 5 --json-compact
+post /v1/completions '{"prompt":"Anne","max_tokens":60,"temperature":0,"structured_outputs":{"json":{"type":"object","properties":{"n":{"enum":[7]},"m":{"enum":[[1,2]]}},"required":["n","m"],"additionalProperties":false}}}'
+label="GRM-5 compact"; has '"text":"{\"n\":7,\"m\":[1,2]}"'
+post /v1/completions "$ask,\"stream\":true}" -N
+got=$(sed -n 's/^data: .*"text":"\([^"]*\)".*/\1/p' "$TMP/body" | tr -d '\n')
+[ "$got" = "$want" ] || fail "DET-6: $got"
+[ "$(grep -c '^data: {' "$TMP/body")" = 4 ] || fail "DET-6: $(grep -c '^data: {' "$TMP/body") events of 16 tokens, not 1, 5, 5 and 5"
+crowd=
+for i in 1 2 3 4 5 6 7 8; do
+    curl -sS -o "$TMP/full.$i" -w '%{http_code}\n' -H 'Content-Type: application/json' -d "{\"prompt\":\"$prompt $prompt\",\"max_tokens\":60,\"ignore_eos\":true}" \
+        "$url/v1/completions" >"$TMP/full.status.$i" &
+    crowd="$crowd $!"
+done
+# shellcheck disable=SC2086
+wait $crowd
+cat "$TMP"/full.status.[1-8] | sort | uniq -c >"$TMP/body"
+grep -q ' 200$' "$TMP/body" && grep -q ' 429$' "$TMP/body" || fail "OV-01: prompt tokens that wait"
+stop TERM 0
+echo "ok OV-01 by tokens, DET-6"
 
 # JT-13: a request brings its template only where the operator allows it, and then within the limits of any other.
 start --max-model-len 64 --kv-cache 16M
