@@ -147,7 +147,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--dynamic", NB_OPT_STR, &o.dynamic, 0, 0, "JSON", "overrides by module, as GPTQModel's dynamic: an object, or a file of it" },
         { "--ignore", NB_OPT_LIST, &ignore, 0, 0, "REGEX", "linears that stay 16-bit; may be repeated" },
         { "--lm-head", NB_OPT_FLAG, &o.lm_head, 0, 0, NULL,
-          "quantize the head too (plainly by awq and rtn; not where it is the embedding)" },
+          "quantize the head too (plainly by awq and rtn); an embedding that serves as one stays, the head comes beside it" },
         { "--moe-calib", NB_OPT_STR, &w.experts, 0, 0, "KIND", "tokens that calibrate an expert: routed (default) or all" },
         { "--awq-gqa-vo", NB_OPT_FLAG, &o.shared_v, 0, 0, NULL, "scale o also where heads share v (one scale for all of them)" },
         { "--scale-dtype", NB_OPT_STR, &w.scales, 0, 0, "TYPE", "f16 (default) or bf16" },

@@ -88,7 +88,7 @@ static void count_store(nb_cap_model *m, const nb_config *c, const nb_plan *p, c
     uint64_t experts = 0;
     char name[192];
 
-    snprintf(name, sizeof name, "%s%s.weight", p->prefix, c->names->embed ? c->names->embed : "embed_tokens");
+    nb_plan_embed(p, name, sizeof name);
     for (size_t i = 0; i < s->n_tensors; i++) {
         const nb_tensor *t = &s->tensors[i];
         m->file_bytes += stored_bytes(t);

@@ -333,7 +333,7 @@ static nb_status check_top(const names_job *j)
     char name[320];
     nb_status rc = NB_OK;
 
-    snprintf(name, sizeof name, "%s%s.weight", prefix, c->names->embed ? c->names->embed : "embed_tokens");
+    nb_plan_embed(&j->c->plan, name, sizeof name);
     if (!c->tie_embeddings || nb_store_find(j->c->store, name) || !j->c->plan.head[0]) /* else only the head is stored */
         rc = need_plain(j, name, c->vocab + (c->skip ? 8 : 0), c->embed_dim);
     snprintf(name, sizeof name, "%s%s.weight", prefix, norm);

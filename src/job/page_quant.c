@@ -400,7 +400,7 @@ static void sizes(nb_buf *b, const nb_qpage *p, const nb_qpage_words *w)
     value[0] = value[0] > 0 ? value[0] : 2 * weights;
     value[5] = codes;
     value[6] = grid;
-    nb_html_section(b, "Bits and size", "Embeddings, head and norms keep their bytes.");
+    nb_html_section(b, "Bits and size", "Embedding and norms keep their 16 bits; so does the head unless --lm-head was given.");
     nb_chart_stack(b, &(nb_stack){ .title = "Bytes before and after",
                                    .about = "As planned; zero points count as one code a group.",
                                    .x = { .label = "bytes", .unit = NB_UNIT_BYTES },

@@ -34,7 +34,7 @@ typedef bool nb_qmod_rule(void *user, const nb_qmod *m, nb_qspec *spec);
  * "cfg.missing_tensor", "cfg.shape_mismatch"; NB_EUNSUPPORTED "quantize.input" for tensors that are not f16, bf16, f32 or MXFP4. */
 nb_status nb_qmods_open(nb_qmods *t, const nb_plan *p, const nb_store *s, const nb_qspec *spec, nb_qmod_rule *rule, void *user,
                         nb_err *err);
-/* The head too, behind the layers: as layer n_layers. NB_EFORMAT "cfg.missing_tensor" when the embedding serves as head. */
+/* The head too, behind the layers: as layer n_layers. Where the embedding serves as head, as a linear of its own. */
 nb_status nb_qmods_add_head(nb_qmods *t, const nb_plan *p, const nb_store *s, const nb_qspec *spec, nb_qmod_rule *rule, void *user,
                             nb_err *err);
 void nb_qmods_clear(nb_qmods *t); /* a zeroed one is fine */

@@ -59,7 +59,7 @@ static nb_status mark_linear(nb_qout *o, size_t i, nb_err *err)
     nb_status rc = NB_OK;
 
     o->next[i] = SIZE_MAX;
-    if (!m->quantized && !m->at.part)
+    if (m->at.serves || (!m->quantized && !m->at.part))
         return NB_OK;
     if (nb_strmap_get(o->replaced, m->at.w->name, m->at.w->name_len, &value)) {
         size_t last = (size_t)(value - FIRST);
@@ -141,7 +141,15 @@ static nb_status declare_tensor(nb_qout *o, const nb_tensor *t, nb_dtype as, nb_
     return o->sink ? nb_sink_declare(o->sink, t->name, as, t->rank, t->shape, err) : NB_OK;
 }
 
-/* Without a sink: only count the bytes. */
+/* The head where it is quantized, the last linear then; or NULL. */
+static const nb_qmod *head_of(const nb_qout *o)
+{
+    const nb_qmod *m = o->mods->n ? &o->mods->mods[o->mods->n - 1] : NULL;
+
+    return m && m->mod == NB_MOD_HEAD && m->quantized ? m : NULL;
+}
+
+/* Without a sink: only count the bytes. A head that was the embedding comes last. */
 static nb_status declare_all(nb_qout *o, nb_err *err)
 {
     nb_status rc = NB_OK;
@@ -160,6 +168,8 @@ static nb_status declare_all(nb_qout *o, nb_err *err)
                 rc = declare_linear(o, &o->mods->mods[m], err);
         }
     }
+    if (rc == NB_OK && head_of(o) && head_of(o)->at.serves)
+        rc = declare_linear(o, head_of(o), err);
     return rc == NB_OK && o->sink ? nb_sink_begin(o->sink, err) : rc;
 }
 
@@ -536,19 +546,13 @@ static size_t tower_of(const nb_qout *o, const char *name)
     return dot && n > 0 ? (size_t)(dot - name) : 0;
 }
 
-/* The head is quantized, the last linear then. */
-static bool has_head(const nb_qout *o)
-{
-    return o->mods->n && o->mods->mods[o->mods->n - 1].mod == NB_MOD_HEAD && o->mods->mods[o->mods->n - 1].quantized;
-}
-
 /* Every matrix that stays: linears of layers by their full names, routers too, those of other towers, the head. */
 static bool list_kept(const nb_qout *o, kept *k)
 {
     const size_t suffix = strlen(".weight");
     const char *head = o->plan->head[0] ? o->plan->head : "lm_head";
     char layers[160];
-    bool ok = has_head(o) || keep_name(k, head, strlen(head));
+    bool ok = head_of(o) || keep_name(k, head, strlen(head));
     size_t len;
 
     nb_plan_layer(o->plan, 0, layers, sizeof layers);
@@ -586,7 +590,7 @@ static nb_json *quant_config(const nb_qout *o)
         if (m->quantized && !nb_qspec_same(&m->spec, &o->spec))
             ok = o->fmt->override(q, m->at.name, &m->spec);
     }
-    if (ok && has_head(o))
+    if (ok && head_of(o))
         ok = nb_json_set(q, "lm_head", nb_json_new_bool(true));
     nb_free(k.names);
     nb_free(k.list);
@@ -594,6 +598,27 @@ static nb_json *quant_config(const nb_qout *o)
         return q;
     nb_json_free(q);
     return NULL;
+}
+
+static bool untie_in(nb_json *cfg)
+{
+    static const char lfm2[] = "tie_embedding";
+
+    return nb_json_set(cfg, "tie_word_embeddings", nb_json_new_bool(false)) &&
+           (!nb_json_get(cfg, lfm2) || nb_json_set(cfg, lfm2, nb_json_new_bool(false)));
+}
+
+/* The embedding is not the head any more: said where multimodal models keep it, too. */
+static bool untie(nb_json *cfg)
+{
+    static const char inner[] = "text_config";
+    nb_json *text = nb_json_typeof(nb_json_get(cfg, inner)) == NB_JOBJ ? nb_json_copy(nb_json_get(cfg, inner)) : NULL;
+    const bool ok = untie_in(cfg) && (!text || untie_in(text));
+
+    if (text && ok)
+        return nb_json_set(cfg, inner, text);
+    nb_json_free(text);
+    return ok;
 }
 
 /* config.json with the quantization and the dtype in which plain tensors are to be used, and quantize_config.json. */
@@ -613,6 +638,7 @@ static nb_status put_config(nb_qout *o, nb_err *err)
         ok = nb_json_set(cfg, "dtype", nb_json_new_str(dtype));
     if (ok && (nb_json_get(cfg, "torch_dtype") || !nb_json_get(cfg, "dtype")))
         ok = nb_json_set(cfg, "torch_dtype", nb_json_new_str(dtype));
+    ok = ok && (!head_of(o) || !o->plan->cfg->tie_embeddings || untie(cfg));
     ok = ok && nb_json_set(cfg, "quantization_config", nb_json_copy(q));
     if (ok)
         rc = put_json(o, "quantize_config.json", q, err);

@@ -87,7 +87,7 @@ static outer outer_bytes(const nb_qjob *j)
     char embed[192], head[192];
     outer o = { 0 };
 
-    snprintf(embed, sizeof embed, "%s%s.weight", j->plan.prefix, j->cfg.names->embed ? j->cfg.names->embed : "embed_tokens");
+    nb_plan_embed(&j->plan, embed, sizeof embed);
     snprintf(head, sizeof head, "%s.weight", j->plan.head);
     for (size_t i = 0; i < j->src.store->n_tensors; i++) {
         const nb_tensor *t = &j->src.store->tensors[i];

@@ -60,8 +60,7 @@ size_t nb_qjob_layer_mods(const nb_qjob *j, size_t layer)
     return n;
 }
 
-/* The head, if it is to be quantized. */
-static const nb_qmod *head_of(const nb_qjob *j)
+const nb_qmod *nb_qjob_head(const nb_qjob *j)
 {
     const nb_qmod *m = j->mods.n ? &j->mods.mods[j->mods.n - 1] : NULL;
 
@@ -70,7 +69,7 @@ static const nb_qmod *head_of(const nb_qjob *j)
 
 bool nb_qjob_solves_head(const nb_qjob *j)
 {
-    return head_of(j) && nb_quant_solves(j->o->method) && nb_gptq_walk_can(&j->plan);
+    return nb_qjob_head(j) && nb_quant_solves(j->o->method) && nb_gptq_walk_can(&j->plan);
 }
 
 size_t nb_qjob_codes(const nb_qjob *j)
@@ -226,6 +225,15 @@ static nb_status check_options(const nb_quantize_opts *o, const nb_qmethod *m, c
     return NB_OK;
 }
 
+/* Where the embedding serves as head it stays, and the quantized head is stored beside it: the model is tied no more. */
+static nb_status add_head(nb_qjob *j, nb_err *err)
+{
+    if (j->cfg.uses && j->cfg.tie_embeddings) /* the same word ties blocks of layers */
+        return nb_fail(err, NB_EUNSUPPORTED, "quantize.dynamic", "",
+                       "--lm-head: a head of its own would untie the blocks that layers of %s share, too", j->cfg.model_type);
+    return nb_qmods_add_head(&j->mods, &j->plan, j->src.store, &j->spec, nb_qselect_rule, j->select, err);
+}
+
 static nb_status open_input(nb_qjob *j, const char *model, nb_err *err)
 {
     nb_status rc = nb_load_store(&j->src, model, j->o->host, err);
@@ -252,10 +260,8 @@ static nb_status open_input(nb_qjob *j, const char *model, nb_err *err)
         rc = nb_qselect_open(&j->select, j->o->dynamic, j->o->ignore, j->o->n_ignore, &j->spec, err);
     if (rc == NB_OK)
         rc = nb_qmods_open(&j->mods, &j->plan, j->src.store, &j->spec, nb_qselect_rule, j->select, err);
-    if (rc == NB_OK && j->o->lm_head && !j->plan.head[0])
-        rc = nb_fail(err, NB_EARG, "quantize.dynamic", "", "--lm-head: this model has no head of its own, its embedding serves as one");
     if (rc == NB_OK && j->o->lm_head)
-        rc = nb_qmods_add_head(&j->mods, &j->plan, j->src.store, &j->spec, nb_qselect_rule, j->select, err);
+        rc = add_head(j, err);
     if (rc == NB_OK)
         rc = nb_qselect_check(j->select, err);
     if (rc == NB_OK) {
@@ -532,8 +538,8 @@ static nb_status work(nb_qjob *j, const char *out, const nb_err *taken, nb_err *
         rc = open_method(j, err);
     for (size_t l = j->first; rc == NB_OK && l < j->cfg.n_layers; l++)
         rc = quantize_layer(j, l, err);
-    if (rc == NB_OK && head_of(j))
-        rc = quantize_linear(j, head_of(j), err);
+    if (rc == NB_OK && nb_qjob_head(j))
+        rc = quantize_linear(j, nb_qjob_head(j), err);
     return rc == NB_OK ? finish(j, err) : rc;
 }
 
@@ -618,7 +624,12 @@ nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts
                    "quantize.gptaq: layers of %s have experts, branches or recurrent parts: GPTQ without the step towards the original "
                    "model (--gptaq)",
                    j.cfg.model_type);
-        if (nb_quant_solves(o->method) && head_of(&j) && !nb_qjob_solves_head(&j))
+        if (nb_qjob_head(&j) && nb_qjob_head(&j)->at.serves)
+            nb_log(o->host, NB_LOG_INFO,
+                   "quantize.lm_head: the embedding serves as head; it stays as it is, and %s is stored beside it (tie_word_embeddings: "
+                   "false)",
+                   nb_qjob_head(&j)->at.name);
+        if (nb_quant_solves(o->method) && nb_qjob_head(&j) && !nb_qjob_solves_head(&j))
             nb_log(o->host, NB_LOG_INFO,
                    "quantize.lm_head: layers of %s have experts, branches or recurrent parts: the head is rounded plainly",
                    j.cfg.model_type);

@@ -112,7 +112,7 @@ typedef struct nb_quantize_opts {
     const char *dynamic;       /* overrides by module, JSON or a file of it (qselect.h), or NULL */
     const char *const *ignore; /* [n_ignore] patterns of linears that stay as they are */
     size_t n_ignore;
-    bool lm_head;  /* the head too, rounded plainly; only where it is not the embedding */
+    bool lm_head;  /* the head too, rounded plainly by RTN and AWQ. One that is the embedding is written as a linear of its own */
     bool shared_v; /* AWQ: v -> o also where heads share rows of v */
     bool plain;    /* AWQ: scales from activations alone */
     bool inspect;  /* AWQ: losses from the inspected modules, run for every candidate; else from second moments where they are dense */

@@ -134,14 +134,12 @@ nb_status nb_bind_top(nb_model *m, const nb_host *host, nb_err *err)
     nb_status rc;
     bool tied;
 
-    snprintf(name, sizeof name, "%s%s.weight", m->plan.prefix, m->cfg.names->embed ? m->cfg.names->embed : "embed_tokens");
-    e = nb_store_find(s, name);
+    e = nb_store_find(s, nb_plan_embed(&m->plan, name, sizeof name));
     if (e) {
         if (e->rank != 2 || e->shape[1] != m->cfg.embed_dim || e->shape[0] == 0 || e->shape[0] > 1 << 24)
             return nb_fail(err, NB_EFORMAT, "cfg.shape_mismatch", "", "tensor \"%s\" is %s, the configuration needs [%zu, %zu]", name,
                            nb_shape_str(got, sizeof got, e->shape, e->rank), m->cfg.vocab, m->cfg.embed_dim);
-        if (!m->cfg.skip || e->shape[0] < m->cfg.vocab) /* else the rows behind are of images, and the head has none */
-            m->cfg.vocab = (size_t)e->shape[0];
+        m->cfg.vocab = nb_vocab_rows(&m->cfg, e);
     }
     if (m->plan.head[0]) {
         rc = nb_source_find(s, m->scan, m->plan.head, m->cfg.vocab, m->cfg.embed_dim, head, err);
@@ -150,7 +148,7 @@ nb_status nb_bind_top(nb_model *m, const nb_host *host, nb_err *err)
     } else {
         *head = (nb_source){ .w = e, .n = m->cfg.vocab, .k = m->cfg.embed_dim };
         if (!m->cfg.tie_embeddings)
-            nb_log(host, NB_LOG_WARN, "no %s.weight: the embedding serves as head", m->cfg.names->head ? m->cfg.names->head : "lm_head");
+            nb_log(host, NB_LOG_WARN, "no %s.weight: the embedding serves as head", nb_plan_head(&m->plan, name, sizeof name));
     }
     if (!e && head->q)
         return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "tensor \"%s\" is missing, and the quantized head cannot serve as it",

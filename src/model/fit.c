@@ -78,13 +78,10 @@ static nb_status top_bytes(const nb_config *c, const nb_plan *p, const nb_scan *
     nb_fused f;
     nb_status rc;
 
-    snprintf(name, sizeof name, "%s%s.weight", p->prefix, c->names->embed ? c->names->embed : "embed_tokens");
-    e = nb_store_find(s, name);
+    e = nb_store_find(s, nb_plan_embed(p, name, sizeof name));
     head.w = e;
     if (p->head[0]) {
-        /* as nb_bind_top: beside images the rows behind the vocabulary are theirs */
-        const size_t rows = e && (!c->skip || e->shape[0] < c->vocab) ? (size_t)e->shape[0] : c->vocab;
-        rc = nb_source_find(s, sc, p->head, rows, c->embed_dim, &head, err);
+        rc = nb_source_find(s, sc, p->head, e ? nb_vocab_rows(c, e) : c->vocab, c->embed_dim, &head, err);
         if (rc != NB_OK)
             return rc;
     }

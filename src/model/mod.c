@@ -89,19 +89,22 @@ size_t nb_layer_mods(const nb_plan *p, const nb_store *s, size_t layer, nb_mod *
 
 /* ---- where they are stored ------------------------------------------------------------------------------------ */
 
-/* Only a head of its own. */
+/* The embedding where it serves as one. */
 static nb_status find_head(const nb_plan *p, const nb_store *s, nb_source *out, nb_err *err)
 {
-    char name[80];
+    char head[80], name[192];
 
     *out = (nb_source){ 0 };
-    snprintf(name, sizeof name, "%s.weight", p->head);
-    out->w = p->head[0] ? nb_store_find(s, name) : NULL;
+    nb_plan_head(p, head, sizeof head);
+    snprintf(name, sizeof name, "%s.weight", head);
+    if (!p->head[0])
+        nb_plan_embed(p, name, sizeof name);
+    out->w = nb_store_find(s, name);
     if (!out->w || out->w->rank != 2)
-        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "the model has no head of its own, its embedding serves");
-    out->n = (size_t)out->w->shape[0];
+        return nb_fail(err, NB_EFORMAT, "cfg.missing_tensor", "", "the head, tensor \"%s\", is no matrix of this model", name);
+    out->n = p->head[0] ? (size_t)out->w->shape[0] : nb_vocab_rows(p->cfg, out->w);
     out->k = (size_t)out->w->shape[1];
-    snprintf(name, sizeof name, "%s.bias", p->head);
+    snprintf(name, sizeof name, "%s.bias", head);
     out->bias = nb_store_find(s, name);
     return NB_OK;
 }
@@ -162,7 +165,10 @@ nb_status nb_stored_find(const nb_plan *p, const nb_store *s, size_t layer, nb_m
     *out = (nb_stored){ .w = t, .more = src.mx_scales, .bias = src.bias, .n = src.n, .k = src.k, .at = src.at, .rs = src.rs, .cs = src.cs };
     out->part = src.mx || t->rank > 2;
     out->bias_part = src.bias && src.bias->rank > 1;
-    if (out->part)
+    out->serves = mod == NB_MOD_HEAD && !p->head[0];
+    if (out->serves)
+        nb_plan_head(p, out->name, sizeof out->name);
+    else if (out->part)
         name_part(t->name, mod, out->name, sizeof out->name);
     else
         snprintf(out->name, sizeof out->name, "%.*s", (int)(t->name_len - strlen(".weight")), t->name);

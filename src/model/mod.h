@@ -15,7 +15,7 @@ enum {
     NB_MOD_KVB = 0x7fffff00, /* kv_b of latent attention; its op is the ABSORB op */
     NB_MOD_ROUTER,           /* these two are never quantized; the MOE op */
     NB_MOD_SHARED_GATE,      /* where the shared expert has one */
-    NB_MOD_HEAD,             /* the head of the model, of no layer; sizes and op: see its tensor */
+    NB_MOD_HEAD,             /* the head of the model or the embedding as such, of no layer; sizes and op: see its tensor */
     NB_NO_EXPERT = 0x7fffffff
 };
 
@@ -65,6 +65,7 @@ typedef struct nb_stored {
     const nb_tensor *more; /* scales of MXFP4 blocks, or NULL */
     const nb_tensor *bias; /* or NULL */
     bool part, bias_part;  /* others lie in the same tensor */
+    bool serves;           /* the embedding, which serves as head: stays where it is */
     size_t n, k;
     uint64_t at, rs, cs; /* element (row, column) of w is at + row * rs + column * cs; rs 0: all of w, row by row; MXFP4: of blocks */
 } nb_stored;

@@ -160,6 +160,10 @@ void nb_config_nearest(const nb_json *root, const nb_store *s, nb_err *err);
 bool nb_plan_runs(const nb_plan *p, const nb_op *op, size_t layer);
 /* What the names of a layer begin with, "model.layers.3.". */
 const char *nb_plan_layer(const nb_plan *p, size_t layer, char *out, size_t cap);
+/* The tensor of the embedding, "model.embed_tokens.weight". */
+const char *nb_plan_embed(const nb_plan *p, char *out, size_t cap);
+/* The linear that is the head, "lm_head"; where the embedding serves as one: what a head would be called. */
+const char *nb_plan_head(const nb_plan *p, char *out, size_t cap);
 /* The second projection of latent attention. */
 const char *nb_plan_kv_b(const nb_plan *p, size_t layer, char *out, size_t cap);
 /* "model.layers.3.self_attn.q_proj" into out. Returns out. Sizes of a linear: outputs n, inputs k. */

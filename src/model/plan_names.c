@@ -78,6 +78,24 @@ const char *nb_plan_layer(const nb_plan *p, size_t layer, char *out, size_t cap)
     return out;
 }
 
+const char *nb_plan_embed(const nb_plan *p, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s%s.weight", p->prefix, or_default(p->cfg->names->embed, "embed_tokens"));
+    return out;
+}
+
+const char *nb_plan_head(const nb_plan *p, char *out, size_t cap)
+{
+    static const char outer[] = "language_model.";
+    const bool inside = strncmp(p->prefix, outer, strlen(outer)) == 0;
+
+    if (p->head[0])
+        snprintf(out, cap, "%s", p->head);
+    else
+        snprintf(out, cap, "%s%s", inside ? outer : "", or_default(p->cfg->names->head, "lm_head"));
+    return out;
+}
+
 /* Of blocks that layers share. */
 #define SHARED "shared_transformer."
 

@@ -4,6 +4,11 @@
 
 #include "model/weights.h"
 
+size_t nb_vocab_rows(const nb_config *c, const nb_tensor *embed)
+{
+    return c->skip && embed->shape[0] >= c->vocab ? c->vocab : (size_t)embed->shape[0];
+}
+
 static nb_status check_shape(const nb_tensor *t, size_t n, size_t k, nb_err *err)
 {
     const bool vec = k == 0;

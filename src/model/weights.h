@@ -140,7 +140,9 @@ nb_status nb_turn(float *v, size_t n, size_t channels, nb_err *err);
 nb_status nb_bind_v4(nb_model *m, nb_err *err);
 nb_status nb_v4_group(const nb_plan *p, const nb_store *s, size_t layer, size_t g, nb_source *out, nb_err *err);
 nb_status nb_v4_table(const nb_model *m, size_t layer, nb_arena *mem, uint32_t **out, nb_err *err);
-/* source.c: find `prefix` in scan or store and check its shape [n][k]. NB_EFORMAT cfg.missing_tensor, cfg.shape_mismatch. */
+/* source.c: rows of the embedding that stand for words; behind them may be some of images. */
+size_t nb_vocab_rows(const nb_config *c, const nb_tensor *embed);
+/* Find `prefix` in scan or store and check its shape [n][k]. NB_EFORMAT cfg.missing_tensor, cfg.shape_mismatch. */
 nb_status nb_source_find(const nb_store *s, const nb_scan *sc, const char *prefix, size_t n, size_t k, nb_source *out, nb_err *err);
 /* Parts of a linear op of a layer; n_parts of them. */
 nb_status nb_source_op(const nb_plan *p, const nb_store *s, const nb_scan *sc, size_t layer, const nb_op *op, nb_source out[3],

@@ -80,6 +80,30 @@ code 2 "$NIBBLE" quantize $model --method gptq --format nothing $small -o "$TMP/
 [ ! -e "$TMP/no" ]
 echo "ok 5 gptq: layouts, orders, refusals"
 
+# pemberley is tied
+for m in rtn awq gptq; do
+    # shellcheck disable=SC2086
+    [ $m = rtn ] && data= || data=$small
+    # shellcheck disable=SC2086
+    code 0 "$NIBBLE" quantize $model --method $m --lm-head $data --plan-only --json
+    planned=$(sed -n 's/.*"bytes_out": \([0-9]*\).*/\1/p' "$TMP/out")
+    grep -q '"modules": 29' "$TMP/out"
+    # shellcheck disable=SC2086
+    code 0 "$NIBBLE" quantize $model --method $m --lm-head $data -o "$TMP/head-$m"
+    grep -q 'quantize.lm_head: the embedding serves as head; it stays' "$TMP/err"
+    [ "$(grep -c ' 29/29  *lm_head  *2048x256 ' "$TMP/err")" -eq 1 ]
+    grep -q '"tie_word_embeddings": false' "$TMP/head-$m/config.json"
+    grep -q '"lm_head": true' "$TMP/head-$m/config.json"
+    size=$(wc -c <"$TMP/head-$m/model.safetensors")
+    [ $((size - planned)) -gt 0 ] && [ $((size - planned)) -lt 65536 ] # the header
+    code 0 "$NIBBLE" check "$TMP/head-$m"
+    code 0 "$NIBBLE" inspect "$TMP/head-$m" --engines
+    grep -q '^transformers  *cpu  *RUNS' "$TMP/out"
+    grep -q '^gptqmodel  *cpu  *RUNS' "$TMP/out"
+    code 0 "$NIBBLE" run "$TMP/head-$m" "The" --raw -n 4
+done
+echo "ok 6 a head of its own for a tied model"
+
 rm -f "$TMP/err"
 "$NIBBLE" quantize $model --method awq --calib $model/calib.txt --calib-len 256 -o "$TMP/no" >"$TMP/out" 2>"$TMP/err" &
 pid=$!
@@ -94,4 +118,4 @@ wait $pid || rc=$?
 [ "$rc" -eq 130 ] || { echo "not ok: exit $rc after SIGINT"; cat "$TMP/err"; exit 1; }
 [ ! -e "$TMP/no" ]
 [ -z "$(find "$TMP" -name '*nibble-*' ! -path "$TMP/no.nibble-job*")" ]
-echo "ok 6 interrupted: nothing is left but the directory of the job"
+echo "ok 7 interrupted: nothing is left but the directory of the job"

@@ -318,41 +318,91 @@ static void selections(void **state)
     }
 }
 
-/* The head as well, in a layout of either kind, plainly or from what the quantized layers feed it. */
+/* The head is a quantized linear, the embedding has its bytes, and no flag ties them. */
+static void has_own_head(const char *label, const char *model, const char *dir, const char *name)
+{
+    nb_loaded was = { 0 }, is = { 0 };
+    nb_config cfg = { 0 };
+    nb_plan plan = { 0 };
+    nb_err err = { 0 };
+    const nb_tensor *a, *b;
+    char embed[192];
+
+    if (nb_load_store(&was, model, NULL, &err) != NB_OK || nb_load_store(&is, dir, NULL, &err) != NB_OK ||
+        nb_config_parse(is.config, &cfg, &err) != NB_OK || nb_plan_build(&cfg, is.store, &plan, &err) != NB_OK)
+        fail_msg("%s: %s", label, err.what);
+    a = nb_store_find(was.store, nb_plan_embed(&plan, embed, sizeof embed));
+    b = nb_store_find(is.store, embed);
+    if (strcmp(plan.head, name) != 0 || !nb_scan_find(&is.scan, name) || cfg.tie_embeddings || !a || !b || a->dtype != b->dtype ||
+        a->n_bytes != b->n_bytes || memcmp(a->data, b->data, (size_t)a->n_bytes) != 0)
+        fail_msg("%s: head \"%s\", embedding %s", label, plan.head, embed);
+    nb_plan_clear(&plan);
+    nb_config_clear(&cfg);
+    nb_load_close(&was);
+    nb_load_close(&is);
+}
+
+/* The head as well, in a layout of either kind, plainly or from what the quantized layers feed it. Where the embedding serves as head it
+ * stays, and the model is tied no more. */
 static void with_head(void **state)
 {
     static const struct {
-        const char *format;
+        const char *model, *format, *head;
         nb_quant_method method;
         nb_gptq_order order;
+        int64_t group;
+        size_t linears;
         bool solved;
-    } rows[] = { { "compressed-tensors", NB_QUANT_RTN, NB_GPTQ_GAR, false },
-                 { "awq-gemm", NB_QUANT_RTN, NB_GPTQ_GAR, false },
-                 { "awq-gemm", NB_QUANT_AWQ, NB_GPTQ_GAR, false },
-                 { "compressed-tensors", NB_QUANT_GPTQ, NB_GPTQ_GAR, true },
-                 { "compressed-tensors", NB_QUANT_GPTQ, NB_GPTQ_DESC, true },
-                 { "awq-gemm", NB_QUANT_AWQ_GPTQ, NB_GPTQ_GAR, true } };
+    } rows[] = { { "llama", "compressed-tensors", "lm_head", NB_QUANT_RTN, NB_GPTQ_GAR, 16, 15, false },
+                 { "llama", "awq-gemm", "lm_head", NB_QUANT_RTN, NB_GPTQ_GAR, 16, 15, false },
+                 { "llama", "awq-gemm", "lm_head", NB_QUANT_AWQ, NB_GPTQ_GAR, 16, 15, false },
+                 { "llama", "compressed-tensors", "lm_head", NB_QUANT_GPTQ, NB_GPTQ_GAR, 16, 15, true },
+                 { "llama", "compressed-tensors", "lm_head", NB_QUANT_GPTQ, NB_GPTQ_DESC, 16, 15, true },
+                 { "llama", "awq-gemm", "lm_head", NB_QUANT_AWQ_GPTQ, NB_GPTQ_GAR, 16, 15, true },
+                 /* tied: by the file, by default, inside a multimodal directory, with a copy that is stored */
+                 { "llama-llama3", "compressed-tensors", "lm_head", NB_QUANT_RTN, NB_GPTQ_GAR, 16, 15, false },
+                 { "llama-llama3", "awq-gemm", "lm_head", NB_QUANT_AWQ, NB_GPTQ_GAR, 16, 15, false },
+                 { "llama-llama3", "compressed-tensors", "lm_head", NB_QUANT_GPTQ, NB_GPTQ_GAR, 16, 15, true },
+                 { "gemma", "compressed-tensors", "lm_head", NB_QUANT_AWQ_GPTQ, NB_GPTQ_GAR, 16, 15, true },
+                 { "gemma3-mm", "compressed-tensors", "language_model.lm_head", NB_QUANT_GPTQ, NB_GPTQ_GAR, 16, 15, true },
+                 { "gpt2", "compressed-tensors", "lm_head", NB_QUANT_RTN, NB_GPTQ_GAR, 16, 9, false },
+                 { "opt", "compressed-tensors", "lm_head", NB_QUANT_GPTQ, NB_GPTQ_GAR, 16, 13, true },
+                 { "gpt_neox-serial", "compressed-tensors", "embed_out", NB_QUANT_GPTQ, NB_GPTQ_GAR, 16, 9, true },
+                 { "qwen2-sliding", "compressed-tensors", "lm_head", NB_QUANT_RTN, NB_GPTQ_GAR, 16, 15, false },
+                 { "mixtral-sliding", "compressed-tensors", "lm_head", NB_QUANT_GPTQ, NB_GPTQ_GAR, -1, 33, false } };
     const char *calib = ids_file();
-    size_t vocab;
-    float *ref = logits_of("tests/data/models/llama", &vocab);
+    nb_quantize_opts shared = options(NB_QUANT_RTN, NULL);
     nb_err err = { 0 };
 
     (void)state;
     for (size_t i = 0; i < NB_LEN(rows); i++) {
         nb_quantize_opts o = options(rows[i].method, calib);
+        char label[128], model[128];
+        size_t vocab;
+        float *ref;
+        double kl;
         tally t;
 
+        snprintf(label, sizeof label, "row %zu: %s as %s", i, rows[i].model, rows[i].format);
+        snprintf(model, sizeof model, "tests/data/models/%s", rows[i].model);
+        ref = logits_of(model, &vocab);
         o.lm_head = true;
         o.format = rows[i].format;
         o.order = rows[i].order;
-        o.group_size = 16;
-        assert_true(quantize(rows[i].format, "tests/data/models/llama", &o, ref, vocab, &t) < 0.5);
-        assert_int_equal(t.rows, 15);
+        o.group_size = rows[i].group;
+        kl = quantize(label, model, &o, ref, vocab, &t);
+        if (!(kl < 0.5) || t.rows != rows[i].linears)
+            fail_msg("%s: KL %.5f, %zu linears", label, kl, t.rows);
         if (rows[i].solved && !(t.after < 0.8 * t.before))
-            fail_msg("row %zu: error of the head %.3e, rounded plainly %.3e", i, t.after, t.before);
-        assert_int_equal(nb_quantize("tests/data/models/gemma", in_scratch("tied"), &o, NULL, &err), NB_EARG);
+            fail_msg("%s: error of the head %.3e, rounded plainly %.3e", label, t.after, t.before);
+        has_own_head(label, model, in_scratch("out"), rows[i].head);
+        nb_free(ref);
     }
-    nb_free(ref);
+    /* tied by the same word as blocks of layers are */
+    shared.lm_head = true;
+    shared.scale_dtype = NB_DT_F16;
+    assert_int_equal(nb_quantize("tests/data/models-2026/zamba2", in_scratch("zamba2"), &shared, NULL, &err), NB_EUNSUPPORTED);
+    assert_non_null(strstr(err.what, "untie"));
 }
 
 static void refused(void **state)
