@@ -166,7 +166,7 @@ typedef struct nb_kern {
     const char *name; /* "scalar", "avx2", "neon-dot" ... */
     unsigned need;    /* nb_cpu bits that must all be there */
 
-    /* Rows [n0, n0+q->n) of one part whose first row lies at packed row `row0` (multiple of 64); q->codes <= 15. n0
+    /* Rows [n0, n0+q->n) of one part whose first row lies at packed row `row0` (multiple of 64); q->codes <= 15, zeros <= 128. n0
      * counts from the part's first row and is a multiple of 64, or q covers the tail. perm (or NULL) reorders inputs. */
     void (*pack_q4)(nb_q4 *p, size_t row0, size_t n0, const nb_qlin *q, const uint32_t *perm);
     /* The same bytes from stored words, w->at being that of row n0 and input 0: q without its codes, p->k a multiple of p->g, q->n of

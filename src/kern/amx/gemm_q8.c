@@ -11,6 +11,8 @@ static const unsigned char *as_they_lie(const nb_q8 *w, const unsigned char *b, 
     return b;
 }
 
+#define MULTIPLY               _tile_dpbsud
+#define ZEROS_LEFT             1
 #define GEMM_A16               nb_gemm_q8_amx
 #define GEMM_A8                nb_gemm_q8_a8_amx
 #define FEW_A16                nb_gemm_q8_avx512vnni
