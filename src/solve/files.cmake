@@ -3,4 +3,4 @@ nb_floor(solve
   DEPS kern tensor base
   LIBS m)
 # Comparisons may be turned into vector selections: nobody looks at floating-point exceptions, values stay the same.
-target_compile_options(nb_solve PRIVATE -fno-trapping-math)
+target_compile_options(nb_solve PRIVATE -fno-trapping-math ${NB_HOT})
