@@ -12,6 +12,7 @@
 #include "base/bits.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/u8.h"
 #include "io/gguf_blocks.h"
 #include "io/io.h"
 #include "io/io_priv.h"
@@ -95,7 +96,7 @@ static nb_json *text_value(const char *s, size_t n)
 {
     nb_buf b = { 0 };
     nb_json *v;
-    size_t bad = nb_utf8_bad(s, n);
+    size_t bad = nb_u8_check(s, n);
 
     if (bad == n)
         return nb_json_new_strn(s, n);
@@ -107,7 +108,7 @@ static nb_json *text_value(const char *s, size_t n)
         }
         s += bad;
         n -= bad;
-        bad = nb_utf8_bad(s, n);
+        bad = nb_u8_check(s, n);
     }
     v = b.failed ? NULL : nb_json_new_strn(b.p, b.n);
     nb_buf_clear(&b);

@@ -39,8 +39,6 @@ nb_status nb_stamp_check(const nb_stamp *s, const char *path, nb_err *err);
 nb_status nb_lfs_check(const unsigned char *p, size_t n, nb_err *err);
 /* "a zip archive", "a GGUF file", "a web page" ... when the first bytes say so; NULL when they say nothing. */
 const char *nb_foreign(const unsigned char *p, size_t n);
-/* Offset of the first byte that is not part of well-formed UTF-8; n when all is. */
-size_t nb_utf8_bad(const char *p, size_t n);
 /* "dir/name" in an nb_alloc block; NULL when out of memory. */
 char *nb_join(const char *dir, const char *name);
 /* Directory part of a path ("." when there is none), nb_alloc block. */

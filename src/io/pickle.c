@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/u8.h"
 #include "io/io_priv.h"
 #include "io/pickle_priv.h"
 
@@ -166,7 +167,7 @@ static nb_status op_text(nb_pkl *v, uint32_t n)
 
     if (n > v->n - v->i)
         return nb_pkl_fail(v, NB_EFORMAT, "pkl.length", "a text of %u bytes, %zu are left", n, v->n - v->i);
-    if (nb_utf8_bad((const char *)v->p + from, n) < n)
+    if (nb_u8_check((const char *)v->p + from, n) < n)
         return nb_pkl_fail(v, NB_EFORMAT, "pkl.utf8", "a text that is not valid UTF-8");
     v->i += n;
     return nb_pkl_push_new(v, NB_PKL_STR, n, (uint32_t)from, 0);

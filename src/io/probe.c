@@ -86,28 +86,6 @@ const char *nb_foreign(const unsigned char *p, size_t n)
     return NULL;
 }
 
-size_t nb_utf8_bad(const char *text, size_t n)
-{
-    const unsigned char *p = (const unsigned char *)text;
-    size_t i = 0;
-
-    while (i < n) {
-        const unsigned char c = p[i];
-        size_t len = c < 0x80 ? 1 : c >= 0xC2 && c < 0xE0 ? 2 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xF0 && c < 0xF5 ? 4 : 0;
-        if (len == 0 || len > n - i)
-            return i;
-        for (size_t k = 1; k < len; k++) {
-            if ((p[i + k] & 0xC0) != 0x80)
-                return i;
-        }
-        if ((c == 0xE0 && p[i + 1] < 0xA0) || (c == 0xED && p[i + 1] > 0x9F) || (c == 0xF0 && p[i + 1] < 0x90) ||
-            (c == 0xF4 && p[i + 1] > 0x8F))
-            return i;
-        i += len;
-    }
-    return n;
-}
-
 char *nb_join(const char *dir, const char *name)
 {
     nb_buf b = { 0 };

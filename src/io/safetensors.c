@@ -13,6 +13,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/strmap.h"
+#include "base/u8.h"
 #include "io/io.h"
 #include "io/io_priv.h"
 
@@ -488,7 +489,7 @@ static nb_status read_header(st_store *s, nb_err *err)
     if (n > size - 8)
         return nb_fail(err, NB_EFORMAT, "st.header_length", "FIL-006",
                        "header of %llu bytes in a file of %zu; the download is probably incomplete", (unsigned long long)n, size);
-    bad = nb_utf8_bad((const char *)p + 8, (size_t)n);
+    bad = nb_u8_check((const char *)p + 8, (size_t)n);
     if (bad < n)
         return nb_fail(err, NB_EFORMAT, "st.header_utf8", "FIL-006", "byte %zu of the header is not valid UTF-8", bad);
     return read_members(s, (const char *)p + 8, (size_t)n, p + 8 + n, size - 8 - n, err);

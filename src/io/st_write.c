@@ -15,6 +15,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/strmap.h"
+#include "base/u8.h"
 #include "io/io.h"
 #include "io/io_priv.h"
 
@@ -67,7 +68,7 @@ static nb_status st_sink_declare(nb_sink *base, const char *name, nb_dtype t, un
 
     if (s->begun)
         rc = nb_fail(err, NB_EINTERNAL, "internal.sink", "", "a tensor was declared after the first byte");
-    else if (len == 0 || len > NB_LIMIT_NAME || nb_utf8_bad(name, len) < len || strcmp(name, "__metadata__") == 0)
+    else if (len == 0 || len > NB_LIMIT_NAME || nb_u8_check(name, len) < len || strcmp(name, "__metadata__") == 0)
         rc = nb_fail(err, NB_EFORMAT, "st.name", "", "a safetensors file cannot hold a tensor of this name");
     else if (!nb_dtype_info(t)->st)
         rc = nb_fail(err, NB_EUNSUPPORTED, "st.dtype", "", "safetensors has no element type \"%s\"", nb_dtype_info(t)->name);

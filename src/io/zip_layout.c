@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/u8.h"
 #include "io/io_priv.h"
 
 enum { LOCAL = 0x04034b50, CENTRAL = 0x02014b50, END = 0x06054b50, END64 = 0x06064b50, LOCATOR = 0x07064b50, DESCRIPTOR = 0x08074b50 };
@@ -152,7 +153,7 @@ static nb_status check_name(const nb_zip_entry *e, nb_err *err)
         if ((unsigned char)s[i] < 0x20 || s[i] == 0x7F || s[i] == '\\')
             return nb_fail(err, NB_EFORMAT, "zip.name", "", "an entry name with a backslash or a control byte");
     }
-    if (s[0] == '/' || (e->name_len > 1 && s[1] == ':') || nb_utf8_bad(s, e->name_len) < e->name_len)
+    if (s[0] == '/' || (e->name_len > 1 && s[1] == ':') || nb_u8_check(s, e->name_len) < e->name_len)
         return fail_at(err, e, NB_EFORMAT, "zip.name", "an entry name that is absolute or not UTF-8");
     for (const char *part = s; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL) {
         if (part[0] == '.' && part[1] == '.' && (part[2] == '/' || part[2] == '\0'))

@@ -11,19 +11,15 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/u8.h"
 
 #define NB_FFFD "\xef\xbf\xbd"
 
-/* Character at s (n >= 1 bytes there): its length, code point in *cp. Ill-formed: minus the length of the maximal
- * subpart, *cp = U+FFFD. *cut (may be NULL) tells that the sequence is well-formed so far and only ends too early. */
-int nb_u8_next(const char *s, size_t n, uint32_t *cp, bool *cut);
 /* Character that ends at s + n (n >= 1, valid text): its length. */
 size_t nb_u8_prev(const char *s, size_t n, uint32_t *cp);
 /* Encode cp (a scalar value) into out[4]: the length. */
 size_t nb_u8_put(char *out, uint32_t cp);
 void nb_u8_append(nb_buf *b, uint32_t cp);
-/* Offset of the first ill-formed byte, n when there is none. */
-size_t nb_u8_check(const char *s, size_t n);
 /* Is s[n], read from a file, text? Ill-formed UTF-8 and zero bytes are nearly always a wrong file. NB_EFORMAT "tok.utf8" with the offset
  * and the way out (NB_U8_WAY, or what else the user may do). */
 #define NB_U8_WAY "iconv -f LATIN1 -t UTF-8, or with the name of what it was written in, makes it so"
