@@ -13,10 +13,10 @@ typedef struct nb_bench {
     nb_cli *cli;
     /* options */
     const char *base_url, *host, *endpoint, *model, *dataset, *dataset_path, *rate_text, *metrics, *percentiles, *goodput, *label,
-        *result_file, *result_dir, *burst_text, *backend, *extra, *report, *grid_lens, *grid_clients;
+        *result_file, *result_dir, *burst_text, *ramp_text, *backend, *extra, *report, *grid_lens, *grid_clients;
     int64_t port, n_prompts, max_concurrency, input_len, output_len, prefix_len, prefix_seed, seed, warmups, vocab;
     int64_t rep_prefixes, rep_prefix_len, rep_suffix_len, rep_output_len, share_output_len;
-    double temperature, range_ratio, timeout;
+    double temperature, range_ratio, timeout, ramp_from, ramp_to;
     bool save, detailed, append, ignore_eos, no_ignore_eos, no_bar, grid, force;
     nb_strlist metadata;
     nb_out *page; /* of --report, opened before anything is measured */
@@ -27,7 +27,8 @@ typedef struct nb_bench {
     nb_load_request *q;
     nb_load_answer *a;
     size_t n;
-    double rate, burstiness, seconds, hit_before[2];
+    nb_load_pace pace;
+    double seconds, hit_before[2];
     double limit_ms[3];               /* --goodput: first token, each token, whole answer */
     double *values[NB_BENCH_METRICS]; /* ms, ascending */
     size_t n_values[NB_BENCH_METRICS];

@@ -229,7 +229,7 @@ nb_status nb_bench_requests(nb_bench *s, nb_err *err)
         rc = file_requests(s, trace, err);
     }
     if (rc == NB_OK && !trace)
-        nb_load_schedule(s->q, s->n, s->rate, s->burstiness, (uint64_t)s->seed);
+        nb_load_schedule(s->q, s->n, &s->pace, (uint64_t)s->seed);
     s->a = nb_calloc(s->n, sizeof *s->a);
     return rc == NB_OK && !s->a ? nb_enomem(err, "the answers") : rc;
 }

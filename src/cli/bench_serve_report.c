@@ -140,7 +140,7 @@ static void settings(nb_buf *b, const nb_bench *s)
         bool show;
     } rows[] = {
         { "requests a run", 15, (double)s->n_prompts, true },
-        { "requests a second", 3, s->rate, s->rate < 1e300 },
+        { "requests a second", 3, s->pace.rate, s->pace.rate < 1e300 },
         { "clients at most", 15, (double)s->max_concurrency, s->max_concurrency > 0 && !s->grid },
         { "own prompt tokens", 15, (double)s->input_len, strcmp(s->dataset, "random") == 0 && !s->grid },
         { "tokens in front that all prompts share", 15, (double)s->prefix_len, strcmp(s->dataset, "random") == 0 },

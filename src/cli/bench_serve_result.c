@@ -237,8 +237,11 @@ nb_json *nb_bench_result(nb_bench *s)
         ok = !key || nb_json_set(o, key, nb_json_new_str(eq + 1));
         nb_free(key);
     }
-    ok = ok && nb_json_set(o, "request_rate", isinf(s->rate) ? nb_json_new_str("inf") : nb_json_new_real(s->rate)) &&
-         nb_json_set(o, "burstiness", isinf(s->burstiness) ? nb_json_new_str("inf") : nb_json_new_real(s->burstiness)) &&
+    ok = ok &&
+         nb_json_set(o, "request_rate", isinf(s->pace.rate) || s->pace.ramp ? nb_json_new_str("inf") : nb_json_new_real(s->pace.rate)) &&
+         nb_json_set(o, "burstiness", isinf(s->pace.burstiness) ? nb_json_new_str("inf") : nb_json_new_real(s->pace.burstiness)) &&
+         (!s->pace.ramp || (nb_json_set(o, "ramp_up_strategy", nb_json_new_str(s->ramp_text)) &&
+                            put_num(o, "ramp_up_start_rps", s->pace.rate) && put_num(o, "ramp_up_end_rps", s->pace.to))) &&
          nb_json_set(o, "max_concurrency", s->max_concurrency ? nb_json_new_int(s->max_concurrency) : nb_json_new_null()) &&
          put_num(o, "duration", s->seconds) && put_int(o, "completed", completed) && put_int(o, "failed", s->n - completed) &&
          put_int(o, "total_input_tokens", in) && put_int(o, "total_output_tokens", out) &&
@@ -302,8 +305,8 @@ nb_status nb_bench_save(const nb_bench *s, const nb_json *o, nb_err *err)
         snprintf(path, sizeof path, "%s%s%s", s->result_dir ? s->result_dir : "", s->result_dir ? "/" : "", s->result_file);
     else
         snprintf(path, sizeof path, "%s%s%s-%gqps%s%.0lld-%s-%s.json", s->result_dir ? s->result_dir : "", s->result_dir ? "/" : "",
-                 s->label ? s->label : "openai", s->rate, s->max_concurrency ? "-concurrency" : "", (long long)s->max_concurrency, model,
-                 nb_json_str(nb_json_get(o, "date"), ""));
+                 s->label ? s->label : "openai", s->pace.rate, s->max_concurrency ? "-concurrency" : "", (long long)s->max_concurrency,
+                 model, nb_json_str(nb_json_get(o, "date"), ""));
     f = fopen(path, s->append ? "a" : "w");
     ok = f && fprintf(f, "%s\n", text) > 0;
     ok = (!f || fclose(f) == 0) && ok;

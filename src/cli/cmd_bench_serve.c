@@ -113,15 +113,35 @@ static nb_status parse_goodput(nb_bench *s, nb_err *err)
     return NB_OK;
 }
 
+static nb_status parse_ramp(nb_bench *s, nb_err *err)
+{
+    if (!s->ramp_text && !s->ramp_from && !s->ramp_to)
+        return NB_OK;
+    if (!s->ramp_text || !s->ramp_from || !s->ramp_to || s->rate_text)
+        return nb_fail(err, NB_EARG, "arg.value", "",
+                       "a ramp needs --ramp-up-strategy, --ramp-up-start-rps and --ramp-up-end-rps, and no --request-rate");
+    if (strcmp(s->ramp_text, "linear") == 0)
+        s->pace.ramp = NB_RAMP_LINEAR;
+    else if (strcmp(s->ramp_text, "exponential") == 0)
+        s->pace.ramp = NB_RAMP_EXPONENTIAL;
+    else
+        return nb_fail(err, NB_EARG, "arg.value", "", "--ramp-up-strategy is linear or exponential");
+    s->pace.rate = s->ramp_from;
+    s->pace.to = s->ramp_to;
+    return NB_OK;
+}
+
 static nb_status parse_numbers(nb_bench *s, nb_err *err)
 {
     static const char *const sets[] = { "random", "prefix_repetition", "jsonl", "sharegpt", "sonnet", "trace" };
     bool known = false;
     const char *end;
-    nb_status rc = positive("--request-rate", s->rate_text, INFINITY, &s->rate, err);
+    nb_status rc = positive("--request-rate", s->rate_text, INFINITY, &s->pace.rate, err);
 
     if (rc == NB_OK)
-        rc = positive("--burstiness", s->burst_text, 1, &s->burstiness, err);
+        rc = positive("--burstiness", s->burst_text, 1, &s->pace.burstiness, err);
+    if (rc == NB_OK)
+        rc = parse_ramp(s, err);
     if (rc == NB_OK)
         rc = parse_goodput(s, err);
     if (rc != NB_OK)
@@ -434,6 +454,9 @@ nb_status nb_bench_serve(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--num-prompts", NB_OPT_INT, &s.n_prompts, 1, 1e6, "N", "requests (default 1000; 32 a cell of the grid)" },
         { "--request-rate", NB_OPT_STR, &s.rate_text, 0, 0, "R", "requests a second, or inf (default)" },
         { "--burstiness", NB_OPT_STR, &s.burst_text, 0, 0, "B", "shape of the gaps: 1 Poisson (default), below 1 burstier, inf constant" },
+        { "--ramp-up-strategy", NB_OPT_STR, &s.ramp_text, 0, 0, "linear|exponential", "let the rate rise (instead of --request-rate)" },
+        { "--ramp-up-start-rps", NB_OPT_NUM, &s.ramp_from, 0.001, 1e6, "R", "from so many requests a second" },
+        { "--ramp-up-end-rps", NB_OPT_NUM, &s.ramp_to, 0.001, 1e6, "R", "to so many" },
         { "--max-concurrency", NB_OPT_INT, &s.max_concurrency, 1, 4096, "N", "requests at a time (default: all, 512 at most)" },
         { "--random-input-len", NB_OPT_INT, &s.input_len, 1, 1e7, "N", "prompt tokens (default 1024)" },
         { "--random-output-len", NB_OPT_INT, &s.output_len, 1, 1e7, "N", "tokens of an answer (default 128)" },

@@ -395,17 +395,34 @@ static double gamma_draw(double k, uint64_t seed, uint64_t *counter)
     }
 }
 
-void nb_load_schedule(nb_load_request *q, size_t n, double rate, double burstiness, uint64_t seed)
+/* Of request i of n. */
+static double rate_at(const nb_load_pace *p, size_t i, size_t n)
+{
+    const double done = (double)i / (double)(n > 1 ? n - 1 : 1);
+
+    switch (p->ramp) {
+    case NB_RAMP_LINEAR:
+        return p->rate + (p->to - p->rate) * done;
+    case NB_RAMP_EXPONENTIAL:
+        return p->rate * pow(p->to / p->rate, done);
+    default:
+        return p->rate;
+    }
+}
+
+void nb_load_schedule(nb_load_request *q, size_t n, const nb_load_pace *p, uint64_t seed)
 {
     uint64_t counter = 0;
     double at = 0;
 
     for (size_t i = 0; i < n; i++) {
-        at += isinf(rate) ? 0 : isinf(burstiness) ? 1 / rate : gamma_draw(burstiness, seed, &counter) / (rate * burstiness);
+        const double rate = rate_at(p, i, n);
+
+        at += isinf(rate) ? 0 : isinf(p->burstiness) ? 1 / rate : gamma_draw(p->burstiness, seed, &counter) / (rate * p->burstiness);
         q[i].at = at;
     }
-    for (size_t i = 0; at > 0 && i < n; i++)
-        q[i].at *= (double)n / rate / at;
+    for (size_t i = 0; at > 0 && p->ramp == NB_RAMP_NONE && i < n; i++)
+        q[i].at *= (double)n / p->rate / at;
 }
 
 static int by_value(const void *a, const void *b)

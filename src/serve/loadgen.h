@@ -48,9 +48,15 @@ nb_status nb_load_run(const nb_load_opts *o, const nb_load_request *q, size_t n,
 /* One GET or POST (body not NULL) whose JSON answer is parsed. */
 nb_status nb_load_json(const nb_load_opts *o, const char *path, const char *body, nb_json **out, nb_err *err);
 
-/* Due times: gamma distributed gaps of mean 1/rate (burstiness 1: Poisson; infinite: constant), scaled so that the last is n/rate.
- * An infinite rate: all 0. */
-void nb_load_schedule(nb_load_request *q, size_t n, double rate, double burstiness, uint64_t seed);
+/* How fast requests come: at `rate` a second, or rising from `rate` to `to`, by the same step or the same factor each. */
+typedef enum nb_load_ramp { NB_RAMP_NONE, NB_RAMP_LINEAR, NB_RAMP_EXPONENTIAL } nb_load_ramp;
+typedef struct nb_load_pace {
+    double rate, burstiness; /* gaps are gamma distributed: 1 is Poisson, infinity constant */
+    nb_load_ramp ramp;
+    double to;
+} nb_load_pace;
+/* Due times: gaps of mean 1/rate; without a ramp scaled so that the last is n/rate. An infinite rate: all 0. */
+void nb_load_schedule(nb_load_request *q, size_t n, const nb_load_pace *p, uint64_t seed);
 /* p-th percentile (0 to 100) of v[n], sorted in place, linear between neighbours; 0 of nothing. */
 double nb_load_percentile(double *v, size_t n, double p);
 

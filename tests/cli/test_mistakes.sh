@@ -48,6 +48,8 @@ number '--temperature is " 1", expected a number from 0 to 100' run $model hi "-
 number '--temperature is "nan", expected a number from 0 to 100' run $model hi --temperature nan
 number '--request-rate is a number above 0, or inf' bench serve --port 1 --request-rate 5x
 number '--burstiness is a number above 0, or inf' bench serve --port 1 --burstiness +1
+number 'a ramp needs --ramp-up-strategy, --ramp-up-start-rps and --ramp-up-end-rps, and no --request-rate' bench serve --port 1 --ramp-up-start-rps 1
+number '--ramp-up-strategy is linear or exponential' bench serve --port 1 --ramp-up-strategy steep --ramp-up-start-rps 1 --ramp-up-end-rps 2
 number '--goodput is a list of ttft:MS, tpot:MS and e2el:MS' bench serve --port 1 --goodput tttf:5
 number '--goodput is a list of ttft:MS, tpot:MS and e2el:MS' bench serve --port 1 --goodput 'ttft:500 tpot:5x'
 number '--base-url has no port after the colon' bench serve --base-url http://127.0.0.1:99999

@@ -226,7 +226,7 @@ static void test_times(void **state)
     double before = 0, gaps = 0, sq = 0;
 
     (void)state;
-    nb_load_schedule(q, 1000, 10, 1, 3);
+    nb_load_schedule(q, 1000, &(nb_load_pace){ .rate = 10, .burstiness = 1 }, 3);
     for (size_t i = 0; i < 1000; i++) {
         assert_true(q[i].at >= before);
         gaps += q[i].at - before;
@@ -235,10 +235,14 @@ static void test_times(void **state)
     }
     assert_true(fabs(before - 100) < 1e-9);                               /* the last is due at n / rate */
     assert_true(fabs(sq / 1000 / (gaps / 1000 * gaps / 1000) - 2) < 0.3); /* Poisson: the second moment is twice the square of the mean */
-    nb_load_schedule(q, 4, 2, INFINITY, 0);
+    nb_load_schedule(q, 4, &(nb_load_pace){ .rate = 2, .burstiness = INFINITY }, 0);
     assert_true(q[0].at == 0.5 && q[3].at == 2);
-    nb_load_schedule(q, 4, INFINITY, 1, 0);
+    nb_load_schedule(q, 4, &(nb_load_pace){ .rate = INFINITY, .burstiness = 1 }, 0);
     assert_true(q[3].at == 0);
+    nb_load_schedule(q, 3, &(nb_load_pace){ .rate = 1, .burstiness = INFINITY, .ramp = NB_RAMP_LINEAR, .to = 4 }, 0);
+    assert_true(q[0].at == 1 && fabs(q[1].at - 1.4) < 1e-12 && fabs(q[2].at - 1.65) < 1e-12); /* 1, 2.5 and 4 a second */
+    nb_load_schedule(q, 3, &(nb_load_pace){ .rate = 1, .burstiness = INFINITY, .ramp = NB_RAMP_EXPONENTIAL, .to = 4 }, 0);
+    assert_true(fabs(q[1].at - 1.5) < 1e-12 && fabs(q[2].at - 1.75) < 1e-12);
     assert_true(nb_load_percentile(v, 4, 50) == 2.5 && nb_load_percentile(v, 4, 0) == 1 && nb_load_percentile(v, 4, 100) == 4);
     assert_true(fabs(nb_load_percentile(v, 4, 99) - 3.97) < 1e-12 && nb_load_percentile(v, 0, 50) == 0);
 }
