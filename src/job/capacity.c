@@ -102,6 +102,22 @@ static void speeds(const nb_cap_model *m, const nb_cap_opts *o, nb_cap_plan *p)
         p->prefill_s = 2 * (double)m->active_params * (double)o->prompt / (o->flops * (double)o->tp);
 }
 
+static uint64_t pool_left(const nb_cap_plan *p)
+{
+    const uint64_t used = p->weights + p->workspace + p->reserve;
+
+    return p->budget > used ? p->budget - used : 0;
+}
+
+/* Attention's part of the workspace, for the pool that `serve` takes: what max_seqs of the longest need, if there is so much. */
+static uint64_t split_bytes(const nb_cap_model *m, const nb_cap_plan *p, size_t max_seqs)
+{
+    const double wanted = (double)max_seqs * (double)p->tokens_max, room = p->kv_token > 0 ? (double)p->kv_pool / p->kv_token : wanted;
+    const double bytes = m->split_bytes * (wanted < room ? wanted : room);
+
+    return bytes < (double)m->split_most ? (uint64_t)bytes : m->split_most;
+}
+
 nb_status nb_cap_plan_run(const nb_cap_model *m, const nb_cap_opts *o, nb_cap_plan *out, nb_err *err)
 {
     const size_t max_seqs = o->max_seqs ? o->max_seqs : 64;
@@ -122,9 +138,11 @@ nb_status nb_cap_plan_run(const nb_cap_model *m, const nb_cap_opts *o, nb_cap_pl
     out->weights = (weights + o->tp - 1) / o->tp;
     out->workspace = nb_cap_workspace(m, !o->gpu, o->chunk, max_seqs) / o->tp;
     out->reserve = o->reserve;
-    const uint64_t used = out->weights + out->workspace + out->reserve;
-    out->kv_pool = out->budget > used ? out->budget - used : 0;
     out->kv_token = token_bytes(m, o, !o->gpu && m->kv_own ? m->kv_own : m->kv_full, m->kv_full_heads);
+    out->kv_pool = pool_left(out);
+    if (!o->gpu)
+        out->workspace += split_bytes(m, out, max_seqs);
+    out->kv_pool = pool_left(out);
     out->seq_mean = nb_cap_seq_bytes(m, o, out->tokens_mean);
     out->seq_max = nb_cap_seq_bytes(m, o, out->tokens_max);
     out->fits = out->kv_pool > 0 && out->seq_max <= out->kv_pool;

@@ -22,6 +22,8 @@ typedef struct nb_cap_model {
     uint64_t file_bytes;                                                     /* tensors as stored: what stays on a GPU */
     uint64_t packed_bytes;                                                   /* as nibble packs them                   */
     uint64_t step_bytes;                                                     /* nibble's activations a token of a step; 0: not known */
+    double split_bytes;                                                      /* nibble's, of attention, a token of the pool */
+    uint64_t split_most;                                                     /* at most */
     uint64_t table_bytes;  /* embedding that is not the head too: one row a token is read; as stored */
     uint64_t expert_bytes; /* part of file_bytes in routed experts */
     size_t n_experts, n_active;

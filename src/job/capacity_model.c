@@ -140,6 +140,8 @@ static nb_status with_weights(nb_cap_model *m, nb_hfdir *dir, const nb_config *c
         count_store(m, c, &plan, s, &scan);
         m->packed_bytes = fit.weights;
         m->step_bytes = fit.scratch / 512;
+        m->split_most = nb_exec_split_bytes(c, SIZE_MAX / 2 / NB_PAGE, 2);
+        m->split_bytes = (double)(nb_exec_split_bytes(c, 1 << 10, 2) - nb_exec_split_bytes(c, 0, 2)) / (1 << 10) / NB_PAGE;
         split_own(m, c, &plan, fit.kv / NB_PAGE / 2);
     }
     nb_plan_clear(&plan);

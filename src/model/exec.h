@@ -49,6 +49,8 @@ typedef struct nb_exec_opts {
 nb_status nb_exec_cpu_open(nb_model *m, const nb_exec_opts *o, nb_exec **out, nb_err *err);
 void nb_exec_close(nb_exec *x);
 uint64_t nb_exec_bytes(const nb_exec *x);
+/* Of them, what attention keeps to split the past of few tokens over threads, with several threads and so many pages. */
+uint64_t nb_exec_split_bytes(const nb_config *c, size_t n_pages, int threads);
 /* The keys and values of one page, in all layers: copied from another page, or every byte set. Between steps only. */
 void nb_exec_copy_page(nb_exec *x, uint32_t to, uint32_t from);
 void nb_exec_fill_page(nb_exec *x, uint32_t page, uint8_t byte);

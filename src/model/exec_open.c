@@ -132,16 +132,22 @@ static attn_sizes largest(const nb_config *c)
     return s;
 }
 
+uint64_t nb_exec_split_bytes(const nb_config *c, size_t n_pages, int threads)
+{
+    const attn_sizes s = largest(c);
+    const size_t one = s.heads * s.part, most = ((size_t)16 << 20) / one; /* longer pasts run unsplit: the same bits */
+    const size_t tiles = n_pages / (NB_ATT_TILE / NB_PAGE) + 4 * (size_t)threads;
+
+    return threads > 1 ? (tiles < most ? tiles : most) * one * sizeof(float) : 0;
+}
+
 static nb_status alloc_attn(nb_xcpu *x, nb_err *err)
 {
     const attn_sizes s = largest(&x->m->cfg);
-    size_t tiles = x->o.n_pages / (NB_ATT_TILE / NB_PAGE) + 4 * (size_t)x->threads;
 
     x->scratch_floats = (s.scratch + 15) / 16 * 16;
     x->scratch = nb_alloc_aligned(64, (size_t)x->threads * x->scratch_floats * sizeof(float));
-    if (tiles * s.heads * s.part > (size_t)16 << 20) /* longer pasts run unsplit: the same bits */
-        tiles = ((size_t)16 << 20) / (s.heads * s.part);
-    x->part_floats = x->threads > 1 ? tiles * s.heads * s.part : 0;
+    x->part_floats = nb_exec_split_bytes(&x->m->cfg, x->o.n_pages, x->threads) / sizeof(float);
     x->part = nb_alloc_aligned(64, x->part_floats * sizeof(float) + 64);
     x->blocks = nb_alloc_array(x->o.max_m, sizeof *x->blocks);
     x->spans = nb_alloc_array(x->o.max_m, sizeof *x->spans);

@@ -305,19 +305,22 @@ code "unknown policy" 2 arg.value "$model" --schedule-policy best
 code "no size" 2 arg.value "$model" --port 0 --kv-cache lots
 
 # AT-15: what `nibble plan` says is what the server then uses: weights and cache within 1 %, workspace within 10 %.
-start --max-model-len 512 --max-seqs 16 --kv-cache 32M
-get /metrics
-"$NIBBLE" plan "$model" --context 512 --max-seqs 16 --json >"$TMP/plan.json"
 planned() { sed -n "s/^ *\"$1\": \([0-9.]*\),*$/\1/p" "$TMP/plan.json" | head -n 1; }
 used() { sed -n "s/^nibble:weights_bytes{.*kind=\"$1\"} //p" "$TMP/body"; }
-blocks=$(sed -n 's/.*num_gpu_blocks="\([0-9]*\)".*/\1/p' "$TMP/body")
 close() { # LABEL PLANNED USED PERCENT
     awk -v p="$2" -v u="$3" -v m="$4" 'BEGIN { exit !(p > 0 && u > 0 && (p > u ? p - u : u - p) <= u * m / 100) }' || fail "AT-15 $1: planned $2, used $3"
 }
-close weights "$(planned weights)" "$(used packed)" 1
-close cache "$(planned kv_bytes_per_token | awk -v b="$blocks" '{ print $1 * 32 * (b + 1) }')" "$(used kv_pool)" 1
-close workspace "$(planned workspace)" "$(used workspace)" 10
-stop TERM 0
+for size in "512 16" "1024 64" "1024 512"; do
+    context=${size% *} seqs=${size#* }
+    start --max-model-len "$context" --max-seqs "$seqs" --max-batched-tokens 1024
+    get /metrics
+    "$NIBBLE" plan "$model" --context "$context" --max-seqs "$seqs" --max-batched-tokens 1024 --json >"$TMP/plan.json"
+    blocks=$(sed -n 's/.*num_gpu_blocks="\([0-9]*\)".*/\1/p' "$TMP/body")
+    close weights "$(planned weights)" "$(used packed)" 1
+    close cache "$(planned kv_bytes_per_token | awk -v b="$blocks" '{ print $1 * 32 * (b + 1) }')" "$(used kv_pool)" 1
+    close "workspace of $size" "$(planned workspace)" "$(used workspace)" 10
+    stop TERM 0
+done
 echo "ok AT-15 plan and serve agree"
 start --max-model-len 64 --kv-cache 16M --api-key some-key --metrics-open --metrics-prefix mine
 get /metrics
