@@ -15,7 +15,8 @@ row that has one is not run again (delete DIR/results.json to start over). Proce
 written a second time, with evalq.py of the golden folder under PYTHON (torch, transformers, safetensors). --note is a sentence for the head of the table.
 
 --install makes a directory outside the tree with a virtual environment for each peer (they ask for different releases of torch), says
-which of them could be installed, and ends. PIP_FIND_LINKS may name a folder with a torch for processors. --peers is that directory: rows
+which of them could be installed, and ends; 8 GB, for torch 2.14 brings its libraries for GPUs, and GPTQModel wants a C++ compiler when it
+first runs. PIP_FIND_LINKS may name a folder with a torch for processors. --peers is that directory: rows
 of AWQ and GPTQ are then run again by their own programs (bench/peers/quantizers.py) beside nibble, with as many threads, and the
 seconds in the table are theirs on this machine; one that does not run has none, and the script says why.
 """
@@ -89,13 +90,15 @@ def options(row):
 def again(envs, row, model, calib, out, threads):
     """A row by its own program, here: {"cpu": seconds without imports}, or {"why": it did not run}."""
     shutil.rmtree(out, ignore_errors=True)
-    python = os.path.join(envs, ENVS[row["program"]], "bin", "python")
+    python = os.path.abspath(os.path.join(envs, ENVS[row["program"]], "bin", "python"))
     if not os.path.exists(python):
         return {"why": python + " is not there (--install)"}
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", "quantizers.py")
+    files = [os.path.abspath(f) for f in (model, calib, out)]
     env = dict(os.environ, OMP_NUM_THREADS=str(threads), **MALLOC)
-    p = subprocess.run([python, script, row["program"], json.dumps(row["settings"]), model, calib, str(row["calibration_rows"]), out],
-                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    with tempfile.TemporaryDirectory() as logs:  # GPTQModel leaves a folder of logs where it runs
+        p = subprocess.run([python, script, row["program"], json.dumps(row["settings"]), *files[:2], str(row["calibration_rows"]), files[2]],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=logs)
     lines = [s for s in (p.stderr if p.returncode else p.stdout).splitlines() if s.strip()]
     return {"why": lines[-1] if lines else "nothing printed"} if p.returncode else {"cpu": json.loads(lines[-1])["cpu_s"]}
 

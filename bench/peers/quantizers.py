@@ -27,15 +27,32 @@ def spent():
     return u.ru_utime + u.ru_stime
 
 
+def set_awq(clip, duo):
+    """Two settings of GPTQModel's AWQ that have no option."""
+    from gptqmodel.looper.awq_processor import AWQProcessor
+
+    init = AWQProcessor.__init__
+
+    def with_settings(self, *args, **more):
+        init(self, *args, **more)
+        self.apply_clip, self.duo_scaling = clip, duo
+
+    AWQProcessor.__init__ = with_settings
+
+
 def gptqmodel(s, model, rows, out):
     import torch
     from gptqmodel import GPTQModel, QuantizeConfig
 
     keys = ("bits", "group_size", "sym", "desc_act", "act_group_aware", "damp_percent", "mse", "format")
+    awq = s["quant_method"] == "awq"
+    if awq:
+        set_awq(s.get("clip", True), s.get("duo", True))
     t0 = spent()
     q = QuantizeConfig(device="cpu", offload_to_disk=False, method=s["quant_method"], **{k: s[k] for k in keys if k in s})
     # the packed module of AWQ refuses float32, in which the recorded search ran under a changed program
-    m = GPTQModel.load(model, q, dtype=torch.float16 if s["quant_method"] == "awq" else getattr(torch, s["dtype"]))
+    dtype = "float16" if awq and s["dtype"] == "float32" else s["dtype"]
+    m = GPTQModel.load(model, q, dtype=getattr(torch, dtype))
     m.quantize([dict(input_ids=r, attention_mask=[1] * len(r)) for r in rows], batch_size=1, calibration_sort=None)
     m.save(out)
     return t0
