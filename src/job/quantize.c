@@ -91,16 +91,42 @@ size_t nb_qjob_codes(const nb_qjob *j)
 
 /* ---- checks before anything starts ---- */
 
-/* Whole words: eight outputs in AWQ, blocks of 32 both ways in GPTQ. The other layouts say so when they pack. */
-static nb_status layout_fits(const nb_qjob *j, const char *name, size_t n, size_t k, nb_err *err)
+/* What every layout holds, and who writes whole words only. */
+static const char other_ways[] = "--format compressed-tensors holds any width, and --ignore leaves linears as they are";
+
+/* Whole words: eight outputs in AWQ, blocks of 32 both ways in GPTQ, which its readers want of every width. The rest by the layout's own word. */
+static nb_status layout_fits(const nb_qjob *j, const nb_qmod *m, nb_err *err)
 {
+    const size_t n = m->at.n, k = m->at.k;
+    nb_err why = { 0 };
+    nb_status rc;
+
     if (strcmp(j->fmt->method, "awq") == 0 && n % 8 != 0)
-        return nb_fail(err, NB_EUNSUPPORTED, "quantize.outputs", "SHP-003",
-                       "%s has %zu outputs; AWQ packs eight to a word; --ignore leaves linears as they are", name, n);
+        return nb_fail(err, NB_EUNSUPPORTED, "quantize.outputs", "SHP-003", "%s has %zu outputs; AWQ packs eight to a word; %s", m->at.name,
+                       n, other_ways);
     if (strcmp(j->fmt->method, "gptq") == 0 && (n % 32 != 0 || k % 32 != 0))
-        return nb_fail(err, NB_EUNSUPPORTED, "quantize.outputs", "SHP-009",
-                       "%s is %zu x %zu; GPTQ packs blocks of 32; --ignore leaves linears as they are", name, n, k);
-    return NB_OK;
+        return nb_fail(err, NB_EUNSUPPORTED, "quantize.outputs", "SHP-009", "%s is %zu x %zu; GPTQ packs blocks of 32; %s", m->at.name, n,
+                       k, other_ways);
+    rc = nb_format_holds(j->fmt, n, k, nb_qmod_grid(m).g, &m->spec, &why);
+    if (rc == NB_OK || rc == NB_ENOMEM)
+        return rc == NB_OK ? rc : nb_enomem(err, "a packed linear");
+    if (why.what[0] && why.what[strlen(why.what) - 1] == '.')
+        why.what[strlen(why.what) - 1] = 0;
+    return nb_fail(err, NB_EUNSUPPORTED, why.cls, why.rule, "%s: %s; %s", m->at.name, why.what, other_ways);
+}
+
+/* A linear like one before it fits as that did. */
+static bool like_before(const nb_qmods *t, size_t i)
+{
+    const nb_qmod *m = &t->mods[i];
+    size_t looked = 0;
+
+    for (size_t b = i; b-- > 0 && looked < 16; looked++) {
+        const nb_qmod *o = &t->mods[b];
+        if (o->quantized && o->at.n == m->at.n && o->at.k == m->at.k && nb_qspec_same(&o->spec, &m->spec))
+            return true;
+    }
+    return false;
 }
 
 /* "64, 32, -1": the usual group sizes that divide the inputs of every linear. */
@@ -193,7 +219,7 @@ static nb_status check_linears(const nb_qjob *j, nb_err *err)
         const nb_qmod *m = &j->mods.mods[i];
         if (!m->quantized)
             continue;
-        rc = layout_fits(j, m->at.name, m->at.n, m->at.k, err);
+        rc = like_before(&j->mods, i) ? NB_OK : layout_fits(j, m, err);
         if (rc == NB_OK)
             rc = check_override(j, m, err);
     }

@@ -87,6 +87,35 @@ unsigned nb_format_part_shape(const nb_format *f, size_t part, size_t n, size_t 
     return rank;
 }
 
+nb_status nb_format_holds(const nb_format *f, size_t n, size_t k, size_t g, const nb_qspec *spec, nb_err *err)
+{
+    enum { SOME = 64 }; /* room for outputs; none is written, only what does not depend on them */
+    void *part[NB_MAX_PARTS] = { NULL };
+    nb_qlin q = { 0 };
+    nb_status rc = nb_qlin_init(&q, 1, k, g, spec->bits, err);
+
+    for (size_t p = 0; rc == NB_OK && p < NB_MAX_PARTS && f->parts[p].suffix; p++) {
+        const nb_dtype t = f->parts[p].dtype != NB_DT_NONE ? f->parts[p].dtype : spec->scale_dtype;
+        uint64_t shape[4], count = 0, bytes = 0;
+        const unsigned rank = nb_format_part_shape(f, p, SOME, k, g, spec->bits, shape);
+
+        if (!nb_format_stores(f, p, spec))
+            continue;
+        if (nb_shape_count(shape, rank, &count) && nb_dtype_bytes(t, count, &bytes))
+            part[p] = nb_calloc(bytes ? (size_t)bytes : 1, 1); /* none: pack has a word for it */
+        if (!part[p])
+            rc = nb_enomem(err, "a packed linear");
+    }
+    q.n = 0;
+    q.scale_dtype = spec->scale_dtype;
+    if (rc == NB_OK)
+        rc = f->pack(&q, 0, n, part, err);
+    for (size_t p = 0; p < NB_MAX_PARTS; p++)
+        nb_free(part[p]);
+    nb_qlin_clear(&q);
+    return rc;
+}
+
 /* Layouts this version recognises but does not read yet. A layout that gets its own file leaves this list. */
 
 static bool is_bitblas(const nb_evidence *e)

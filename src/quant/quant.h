@@ -108,6 +108,9 @@ const nb_format *nb_format_at(size_t i);
 bool nb_format_stores(const nb_format *f, size_t part, const nb_qspec *spec);
 /* Shape of a part for sizes n, k, g. Returns rank; shape[] holds up to 4. */
 unsigned nb_format_part_shape(const nb_format *f, size_t part, size_t n, size_t k, size_t g, unsigned bits, uint64_t shape[4]);
+/* Can this layout, which has pack(), hold a linear of n outputs and k inputs in groups of g? Its own pack() is asked, with no
+ * output to pack: what is wrong is its error. */
+nb_status nb_format_holds(const nb_format *f, size_t n, size_t k, size_t g, const nb_qspec *spec, nb_err *err);
 
 /* The layout of these tensors, also one that is known but not built; NULL when no row, or more than one, matches. */
 const char *nb_format_detect(const nb_evidence *e);

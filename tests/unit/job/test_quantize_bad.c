@@ -505,6 +505,98 @@ static void outputs_1440(void **state)
     nb_free(x);
 }
 
+/* It is a model for readers; what a linear stands for is finite. */
+static void loads(const char *label, const char *dir)
+{
+    const nb_model_opts mo = { 0 };
+    nb_loaded l = { 0 };
+    nb_err err = { 0 };
+    nb_qlin q;
+    float *w;
+
+    if (nb_load_store(&l, dir, NULL, &err) != NB_OK || nb_load_model(&l, &mo, &err) != NB_OK)
+        fail_msg("%s: %s", label, err.what);
+    nb_load_close(&l);
+    w = decode(dir, "model.layers.0.mlp.down_proj", &q);
+    nb_qlin_clear(&q);
+    nb_free(w);
+}
+
+/* Widths that fill no word, block or tile: every layout holds them, or the plan says that it does not, and what does. */
+static void widths(void **state)
+{
+    enum { D = 320 };
+    static const struct {
+        const char *format;
+        size_t ff;
+        int64_t g;
+        const char *rule, *says; /* NULL: it holds them */
+    } rows[] = {
+        { "awq-gemm", 1440, 32, NULL, NULL },
+        { "awq-gemm", 1000, -1, NULL, NULL },
+        { "awq-gemm", 1000, 20, NULL, NULL },
+        { "awq-gemm", 100, -1, "SHP-003", "gate_proj has 100 outputs; AWQ packs eight to a word; --format compressed-tensors" },
+        { "awq-gemv", 1440, 32, NULL, NULL },
+        { "awq-gemv", 1440, 20, "CNV-050", "no group size 20 (16, 32, 64, 128 and above); --format compressed-tensors" },
+        { "awq-gemv", 1000, -1, "CNV-050",
+          "inputs % 32 = 0, got 1000\xc3\x97"
+          "320; --format compressed-tensors" },
+        { "awq-gemv", 100, -1, "SHP-003", "100 outputs" },
+        { "awq-gemv-fast", 1472, 64, NULL, NULL },
+        { "awq-gemv-fast", 1440, 32, "SHP-008",
+          "inputs % 64 = 0 and outputs % 8 = 0 to be written, got 1440\xc3\x97"
+          "320; --format" },
+        { "awq-gemv-fast", 1000, -1, "SHP-008",
+          "got 1000\xc3\x97"
+          "320" },
+        { "llm-awq", 1472, 64, NULL, NULL },
+        { "llm-awq", 1440, -1, "SHP-008",
+          "got 1440\xc3\x97"
+          "320" },
+        { "llm-awq", 100, -1, "SHP-003", "100 outputs" },
+        { "gptq_v2", 1440, 32, NULL, NULL },
+        { "gptq_v2", 1440, 20, NULL, NULL },
+        { "gptq_v2", 1000, -1, "SHP-009", "gate_proj is 1000 x 320; GPTQ packs blocks of 32; --format compressed-tensors" },
+        { "gptq_v2", 100, 20, "SHP-009", "gate_proj is 100 x 320" },
+        { "gptq_p", 1440, 32, NULL, NULL },
+        { "gptq_p", 1000, 20, "SHP-009", "gate_proj is 1000 x 320" },
+        { "compressed-tensors", 1440, 32, NULL, NULL },
+        { "compressed-tensors", 1000, -1, NULL, NULL },
+        { "compressed-tensors", 100, 20, NULL, NULL },
+        { "compressed-tensors", 100, -1, NULL, NULL },
+    };
+    const char *ids = write_ids("ids", 2, 48, 90);
+
+    (void)state;
+    for (size_t i = 0; i < NB_LEN(rows); i++)
+        for (size_t m = 0; m < METHODS; m++) {
+            const char *from = model("widths", D, rows[i].ff, 96, NULL);
+            nb_quantize_opts o = options(m, ids);
+            nb_err err = { 0 };
+            char label[160];
+            nb_status rc;
+            heard h;
+
+            snprintf(label, sizeof label, "BB-09 %s, %s, %zu wide, groups of %lld", rows[i].format, method_name[m], rows[i].ff,
+                     (long long)rows[i].g);
+            o.format = rows[i].format;
+            o.group_size = rows[i].g;
+            o.refine = 0;
+            o.plan_only = true;
+            rc = nb_quantize(from, NULL, &o, NULL, &err);
+            if (rc != (rows[i].says ? NB_EUNSUPPORTED : NB_OK) ||
+                (rows[i].says && (strcmp(err.rule, rows[i].rule) != 0 || !strstr(err.what, rows[i].says))))
+                fail_msg("%s: %d %s %s", label, rc, err.rule, err.what);
+            o.plan_only = false;
+            if (rows[i].says)
+                continue;
+            job(label, from, at("out"), &o, &h);
+            if (h.notes > 0 || !(h.worse <= 1.001))
+                fail_msg("%s: %zu notes, %.3f times the error of plain rounding", label, h.notes, h.worse);
+            loads(label, at("out"));
+        }
+}
+
 /* ---- calibration files ---- */
 
 static void calibration(void **state)
@@ -621,7 +713,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(zero_groups), cmocka_unit_test(extremes),       cmocka_unit_test(refused), cmocka_unit_test(dead_columns),
         cmocka_unit_test(singular),    cmocka_unit_test(no_finite_loss), cmocka_unit_test(ragged),  cmocka_unit_test(outputs_1440),
-        cmocka_unit_test(calibration), cmocka_unit_test(records),        cmocka_unit_test(padding),
+        cmocka_unit_test(calibration), cmocka_unit_test(records),        cmocka_unit_test(padding), cmocka_unit_test(widths),
     };
 
     return cmocka_run_group_tests(tests, make, drop);
