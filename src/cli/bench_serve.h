@@ -6,8 +6,9 @@
 #include "cli/cli.h"
 #include "serve/loadgen.h"
 
-enum { NB_BENCH_METRICS = 4, NB_BENCH_PERCENTILES = 8 };
-extern const char *const nb_bench_metric[NB_BENCH_METRICS]; /* "ttft", "tpot", "itl", "e2el" */
+enum { NB_BENCH_METRICS = 4, NB_BENCH_PERCENTILES = 8, NB_BENCH_SAMPLING = 6 };
+extern const char *const nb_bench_metric[NB_BENCH_METRICS];    /* "ttft", "tpot", "itl", "e2el" */
+extern const char *const nb_bench_sampling[NB_BENCH_SAMPLING]; /* fields of a request beside temperature: "top_p" ... */
 
 typedef struct nb_bench {
     nb_cli *cli;
@@ -17,6 +18,7 @@ typedef struct nb_bench {
     int64_t port, n_prompts, max_concurrency, input_len, output_len, prefix_len, prefix_seed, seed, warmups, vocab;
     int64_t rep_prefixes, rep_prefix_len, rep_suffix_len, rep_output_len, share_output_len;
     double temperature, range_ratio, timeout, ramp_from, ramp_to;
+    double sampling[NB_BENCH_SAMPLING]; /* NaN: not asked for */
     bool save, detailed, append, ignore_eos, no_ignore_eos, no_bar, grid, force;
     nb_strlist metadata;
     nb_out *page; /* of --report, opened before anything is measured */

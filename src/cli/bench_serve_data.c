@@ -7,6 +7,10 @@
 #include "base/rng.h"
 #include "cli/bench_serve.h"
 
+const char *const nb_bench_sampling[NB_BENCH_SAMPLING] = {
+    "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"
+};
+
 static void put_common(nb_buf *b, const nb_bench *s, size_t n_output)
 {
     nb_buf_puts(b, "{\"model\":");
@@ -15,6 +19,9 @@ static void put_common(nb_buf *b, const nb_bench *s, size_t n_output)
                   s->temperature);
     if (!s->no_ignore_eos)
         nb_buf_puts(b, ",\"ignore_eos\":true");
+    for (size_t i = 0; i < NB_BENCH_SAMPLING; i++)
+        if (!isnan(s->sampling[i]))
+            nb_buf_printf(b, ",\"%s\":%.9g", nb_bench_sampling[i], s->sampling[i]);
     if (s->extra) /* an object, as parse_options saw */
         nb_buf_printf(b, ",%.*s", (int)(strrchr(s->extra, '}') - strchr(s->extra, '{') - 1), strchr(s->extra, '{') + 1);
 }

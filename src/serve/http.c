@@ -289,8 +289,9 @@ static enum MHD_Result begin(nb_http_req *r, const char *method, const char *ver
     snprintf(r->method, sizeof r->method, "%.15s", method);
     if ((!k || k->n_requests) && !head_is_good(r, method, version, &fault)) /* the gate has seen the first */
         return refuse(r, &fault);
-    if (!k || ++k->n_requests >= r->s->o.max_requests || k->once ||
-        nb_http_header(r, "transfer-encoding", NULL)) /* not seen by the gate: nothing after this body is taken for a request (HT-08) */
+    /* Chunks of a later request do not pass the gate, so nothing behind them is taken for a request (HT-08). Bad ones the library answers
+     * itself: 400 or 413 with a page of its own, where ours would be JSON; it offers no way in between. */
+    if (!k || ++k->n_requests >= r->s->o.max_requests || k->once || nb_http_header(r, "transfer-encoding", NULL))
         nb_http_add(r, "Connection", "close");
     r->phase = PHASE_BODY;
     r->s->o.head(r->s->o.user, r);

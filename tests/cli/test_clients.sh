@@ -23,6 +23,18 @@ else
     echo "skipped: Open WebUI's requests (python3 is not installed)"
 fi
 
+# The load client: fields of the request, and a rising rate.
+"$NIBBLE" bench serve --base-url "$url" --num-prompts 8 --input-len 8 --output-len 4 --top-p 0.9 --top-k 4 --min-p 0.01 --presence-penalty 0.5 \
+    --ramp-up-strategy exponential --ramp-up-start-rps 50 --ramp-up-end-rps 200 --json -q >"$TMP/bench"
+for want in '"completed": 8' '"total_output_tokens": 32' '"ramp_up_end_rps": 200'; do
+    grep -q "$want" "$TMP/bench" || { cat "$TMP/bench"; echo "FAIL bench serve: no $want"; exit 1; }
+done
+if "$NIBBLE" bench serve --base-url "$url" --num-prompts 1 --input-len 8 --output-len 4 --top-p 0 --json -q >"$TMP/bench"; then
+    echo "FAIL bench serve: top_p 0 was not sent"
+    exit 1
+fi
+echo "ok bench serve: sampling, rising rate"
+
 # AT-14: every series the board draws is there.
 curl -sS "$url/metrics" | sed -nE 's/^([a-z0-9_:]+)[{ ].*/\1/p' | sort -u >"$TMP/have"
 grep '"expr"' deploy/grafana.json | grep -oE '(vllm|nibble):[a-z0-9_]+|(http|process)_[a-z_]+' | sort -u >"$TMP/want"
