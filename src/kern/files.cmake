@@ -25,7 +25,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
     set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kern/avx512vnni/${f}.c PROPERTIES COMPILE_OPTIONS -mavx512vnni)
   endforeach()
   nb_isa(amx NB_HAVE_AMX
-    FLAGS ${avx512} -mavx512vnni -mamx-tile -mamx-int8 -mtune=sapphirerapids
+    FLAGS ${avx512} -mavx512vnni -mamx-tile -mamx-int8 -mprfchw -mtune=sapphirerapids
     FILES table.c gemm_q4.c gemm_q8.c)
   nb_isa(sha NB_HAVE_SHA
     FLAGS -msha -msse4.1
