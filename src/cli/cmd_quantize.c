@@ -121,7 +121,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
     nb_qview v = { .cli = cli, .o = &o };
     size_t n;
     const nb_opt opts[] = {
-        { "--method", NB_OPT_STR, &w.method, 0, 0, "NAME", "awq (default), gptq, awq+gptq (scales of awq, then gptq) or rtn" },
+        { "--method", NB_OPT_STR, &w.method, 0, 0, "awq|gptq|awq+gptq|rtn", "how (awq); awq+gptq: scales of awq, then gptq" },
         { "--bits", NB_OPT_INT, &bits, 2, 8, "N", "bits per weight (4; gptq: 2 to 8)" },
         { "--format", NB_OPT_STR, &o.format, 0, 0, "NAME", "layout to write (awq-gemm; gptq, or gptq_v2 when asymmetric)" },
         { "--group-size", NB_OPT_INT, &group, -1, 1 << 20, "N", "inputs that share a scale: 128 (default), 64, 32, or -1 for all" },
@@ -130,7 +130,7 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--calib", NB_OPT_STR, &o.calib, 0, 0, "FILE", "calibration text, JSON Lines, or ids as safetensors; self: the model writes it" },
         { "--calib-rows", NB_OPT_INT, &rows, 1, 1e7, "N", "use N rows (all; 128 of a text)" },
         { "--calib-len", NB_OPT_INT, &len, 1, 1e6, "N", "tokens per row (all; 512 of a text)" },
-        { "--calib-replay", NB_OPT_STR, &w.replay, 0, 0, "KIND", "what the next block sees: quantized (default) or original" },
+        { "--calib-replay", NB_OPT_STR, &w.replay, 0, 0, "quantized|original", "what the next block sees (quantized)" },
         { "--awq-plain", NB_OPT_FLAG, &o.plain, 0, 0, NULL, "scales from activations alone" },
         { "--awq-inspect", NB_OPT_FLAG, &o.inspect, 0, 0, NULL, "losses from whole modules run again and again, as other programs do" },
         { "--awq-clip", NB_OPT_INT, &clip, 0, NB_AWQ_MAX_CLIPS, "N", "bounds tried per group (20; 10 as other programs, 0: no clipping)" },
@@ -148,9 +148,9 @@ static nb_status run_quantize(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--ignore", NB_OPT_LIST, &ignore, 0, 0, "REGEX", "linears that stay 16-bit; may be repeated" },
         { "--lm-head", NB_OPT_FLAG, &o.lm_head, 0, 0, NULL,
           "quantize the head too (plainly by awq and rtn); an embedding that serves as one stays, the head comes beside it" },
-        { "--moe-calib", NB_OPT_STR, &w.experts, 0, 0, "KIND", "tokens that calibrate an expert: routed (default) or all" },
+        { "--moe-calib", NB_OPT_STR, &w.experts, 0, 0, "routed|all", "tokens that calibrate an expert (routed)" },
         { "--awq-gqa-vo", NB_OPT_FLAG, &o.shared_v, 0, 0, NULL, "scale o also where heads share v (one scale for all of them)" },
-        { "--scale-dtype", NB_OPT_STR, &w.scales, 0, 0, "TYPE", "f16 (default) or bf16" },
+        { "--scale-dtype", NB_OPT_STR, &w.scales, 0, 0, "f16|bf16", "of scales (f16)" },
         { "-o,--output", NB_OPT_STR, &out, 0, 0, "OUT", "directory to write" },
         { "--force", NB_OPT_FLAG, &o.force, 0, 0, NULL, "replace OUT when it exists" },
         { "--plan-only", NB_OPT_FLAG, &o.plan_only, 0, 0, NULL, "tell modules, bytes, memory, disk and time; write nothing" },

@@ -17,6 +17,8 @@ offers check nibble help ch
 offers --method nibble quantize model --me
 offers q8 nibble run model --kv q
 offers gptq nibble convert model --to gp
+offers awq+gptq nibble quantize model --method awq
+offers routed nibble quantize model --moe-calib r
 offers awq-marlin nibble check model --format awq-m
 offers '' nibble convert model --to awq-m # is only read
 offers --num-prompts nibble bench serve --num
