@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/wide.h"
 
 /* ---- which plans ---- */
 
@@ -49,18 +50,29 @@ static size_t next_linear(const nb_plan *p, size_t op)
     return op;
 }
 
-size_t nb_gptq_walk_floats(const nb_plan *p, bool paired)
+/* Floats a token of the inputs of op `op`: whole cache lines, so that whatever follows is aligned, too. */
+static size_t width(const nb_plan *p, size_t op)
+{
+    return (p->slot_len[p->ops[op].in] + 15) / 16 * 16;
+}
+
+/* The inputs of one linear and of the next, of one model. */
+static size_t room_floats(const nb_plan *p)
 {
     size_t most = 0, last = 0;
 
+    for (size_t op = next_linear(p, 0); op < p->n_ops; op = next_linear(p, op + 1)) {
+        most = last + width(p, op) > most ? last + width(p, op) : most;
+        last = width(p, op);
+    }
+    return most;
+}
+
+size_t nb_gptq_walk_floats(const nb_plan *p, bool paired)
+{
     if (!nb_gptq_walk_can(p))
         return 0;
-    for (size_t op = next_linear(p, 0); op < p->n_ops; op = next_linear(p, op + 1)) {
-        const size_t k = p->slot_len[p->ops[op].in];
-        most = last + k > most ? last + k : most;
-        last = k;
-    }
-    return most + (paired ? most + p->cfg->d_model : 0);
+    return room_floats(p) * (paired ? 2 : 1) + (paired ? p->cfg->d_model : 0);
 }
 
 /* ---- one step ---- */
@@ -77,6 +89,20 @@ struct step {
     nb_turned turned, other; /* inputs now; what they, or the outputs, lack */
 };
 
+/* out = a - b of n numbers */
+NB_WIDE static void subtract(float *restrict out, const float *restrict a, const float *restrict b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = a[i] - b[i];
+}
+
+/* v = (v - bias) once */
+NB_WIDE static void take_bias(float *restrict v, const float *restrict bias, float once, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        v[i] = (v[i] - bias[i]) * once;
+}
+
 /* h' - h + w (x' - x) of one chunk: the linear as it still is, and the addition behind it, on the differences. Where that addition
  * scales, so that the linear's outputs count once. */
 static nb_status find_lack(const struct step *s, const nb_batch *batch, const float *x, size_t at, nb_err *err)
@@ -85,16 +111,12 @@ static nb_status find_lack(const struct step *s, const nb_batch *batch, const fl
     const float once = 1.0f / b->plan->ops[s->to + 1].gain;
     nb_status rc;
     const size_t d = b->d, k = s->in->k, m = batch->m;
-    const float *h = b->h + at * d, *h0 = s->w->orig.h + at * d, *x0 = s->w->orig.act.p + at * k;
 
-    for (size_t i = 0; i < m * d; i++)
-        s->lack[i] = h0[i] - h[i];
-    for (size_t i = 0; i < m * k; i++)
-        s->diff[i] = x0[i] - x[i];
+    subtract(s->lack, s->w->orig.h + at * d, b->h + at * d, m * d);
+    subtract(s->diff, s->w->orig.act + at * k, x, m * k);
     rc = nb_exec_part(b->exec, batch, b->layer, s->to, s->to + 2, s->lack, s->diff, NULL, err);
     for (size_t t = 0; rc == NB_OK && t < m; t++)
-        for (size_t i = 0; i < d; i++)
-            s->lack[t * d + i] = (s->lack[t * d + i] - s->bias[i]) * once;
+        take_bias(s->lack + t * d, s->bias, once, d);
     return rc;
 }
 
@@ -141,37 +163,40 @@ static nb_status step_chunk(void *user, const nb_batch *batch, size_t at, nb_err
     struct step *s = user;
     nb_block *b = s->w->b;
     const nb_plan *p = b->plan;
-    const float *act = s->m->at > 0 ? s->m->act.p + at * p->slot_len[p->ops[s->m->at].in] : NULL;
+    const float *act = s->m->at > 0 ? s->m->act + at * p->slot_len[p->ops[s->m->at].in] : NULL;
     float *x = s->next ? s->next + at * p->slot_len[p->ops[s->to].in] : NULL;
     nb_status rc = nb_exec_part(b->exec, batch, b->layer, s->m->at, s->to, s->m->h + at * b->d, act, x, err);
 
     if (rc == NB_OK && s->in && s->pair && s->pair->r)
         rc = find_lack(s, batch, x, at, err);
     if (rc == NB_OK && s->in)
-        add_moments(s, x, s->w->paired ? s->w->orig.act.p + at * s->in->k : NULL, at, batch->m);
+        add_moments(s, x, s->w->paired ? s->w->orig.act + at * s->in->k : NULL, at, batch->m);
     nb_spill_settle(&s->w->orig_mem);
-    nb_spill_settle(&s->w->orig.act);
-    nb_spill_settle(&s->w->now.act);
+    nb_spill_settle(&s->w->orig.room);
+    nb_spill_settle(&s->w->now.room);
     return rc;
+}
+
+/* Where the inputs of op `to` go: the end of the room that those the model stands before do not use. */
+static float *next_inputs(const struct step *s)
+{
+    const nb_walker *m = s->m;
+    const size_t all = m->room.bytes / sizeof *m->room.p;
+
+    return m->act == m->room.p ? m->room.p + (all - s->w->b->tokens * width(s->w->b->plan, s->to)) : m->room.p;
 }
 
 /* Bring one model to op `s->to`. */
 static nb_status step(struct step *s, nb_err *err)
 {
     nb_block *b = s->w->b;
-    nb_spill next = { 0 };
-    nb_status rc = NB_OK;
+    nb_status rc;
 
     if (s->m->at == s->to)
         return NB_OK;
-    if (s->to < b->plan->n_ops)
-        rc = nb_spill_open(&next, b->calib->spill, b->tokens, b->plan->slot_len[b->plan->ops[s->to].in],
-                           "inputs of a linear; fewer rows need less (--calib-rows)", err);
-    s->next = next.p;
-    if (rc == NB_OK)
-        rc = nb_block_each(b, b->calib->rows, step_chunk, s, err);
-    nb_spill_close(&s->m->act);
-    s->m->act = next;
+    s->next = s->to < b->plan->n_ops ? next_inputs(s) : NULL;
+    rc = nb_block_each(b, b->calib->rows, step_chunk, s, err);
+    s->m->act = s->next;
     s->m->at = s->to;
     return rc;
 }
@@ -229,11 +254,27 @@ nb_status nb_gptq_walk_reach(nb_gptq_walk *w, nb_block *b, bool paired, size_t l
     return rc;
 }
 
+/* Taken once for all layers: fresh memory has to be cleared. */
+static nb_status need_room(const nb_gptq_walk *w, nb_walker *m, nb_err *err)
+{
+    const nb_block *b = w->b;
+
+    m->at = 0;
+    m->act = NULL;
+    if (m->room.p)
+        return NB_OK;
+    return nb_spill_open(&m->room, b->calib->spill, b->tokens, room_floats(b->plan),
+                         "inputs of a linear; fewer rows need less (--calib-rows)", err);
+}
+
 nb_status nb_gptq_walk_start(nb_gptq_walk *w, nb_err *err)
 {
-    w->now.at = w->orig.at = 0;
+    nb_status rc = need_room(w, &w->now, err);
+
     w->now.h = w->b->h;
-    return step_original(w, next_linear(w->b->plan, 0), err);
+    if (rc == NB_OK && w->paired)
+        rc = need_room(w, &w->orig, err);
+    return rc == NB_OK ? step_original(w, next_linear(w->b->plan, 0), err) : rc;
 }
 
 /* Room for the moments of one input. */
@@ -343,15 +384,13 @@ nb_status nb_gptq_walk_end(nb_gptq_walk *w, nb_err *err)
         if (rc == NB_OK && !w->b->h_next)
             rc = step(&s, err);
     }
-    nb_spill_close(&w->now.act);
-    nb_spill_close(&w->orig.act);
     return rc;
 }
 
 void nb_gptq_walk_clear(nb_gptq_walk *w)
 {
-    nb_spill_close(&w->now.act);
-    nb_spill_close(&w->orig.act);
+    nb_spill_close(&w->now.room);
+    nb_spill_close(&w->orig.room);
     nb_spill_close(&w->orig_mem);
     memset(w, 0, sizeof *w);
 }

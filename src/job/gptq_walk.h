@@ -16,8 +16,9 @@
 /* One model's rows: the residual at op `at`, and its input unless at is 0. */
 typedef struct nb_walker {
     size_t at;
-    float *h; /* [tokens][d] */
-    nb_spill act;
+    float *h;      /* [tokens][d] */
+    float *act;    /* [tokens][inputs of op `at`], in the room */
+    nb_spill room; /* for the inputs of one linear and those of the next */
 } nb_walker;
 
 typedef struct nb_gptq_walk {

@@ -197,6 +197,21 @@ static void product(const struct product_ctx *c, size_t b, size_t s, float *y)
     c->kern->gemm_q8_a8(&w, &act, y, S, 0, 1);
 }
 
+/* sum[rows][ld] += y[rows][64], of which `cols` count. */
+NB_WIDE static void add_to_gram(double *restrict sum, size_t ld, const float *restrict y, size_t rows, size_t cols)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            sum[i * ld + j] += (double)y[i * S + j];
+}
+
+NB_WIDE static void add_to_cross(float *restrict sum, size_t ld, const float *restrict y, size_t rows, size_t cols)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            sum[i * ld + j] += y[i * S + j];
+}
+
 /* Strips of columns [begin, end), counted from the last; of x xᵀ only what is not below the diagonal. */
 static void product_strips(void *user, size_t begin, size_t end, int thread)
 {
@@ -212,13 +227,10 @@ static void product_strips(void *user, size_t begin, size_t end, int thread)
             const size_t i0 = b * S, rows = n - i0 < S ? n - i0 : S;
 
             product(c, b, s, y);
-            for (size_t i = 0; i < rows; i++)
-                if (c->gram)
-                    for (size_t j = 0; j < cols; j++)
-                        c->gram[(i0 + i) * k + j0 + j] += (double)y[i * S + j];
-                else
-                    for (size_t j = 0; j < cols; j++)
-                        c->cross[(i0 + i) * k + j0 + j] += y[i * S + j];
+            if (c->gram)
+                add_to_gram(c->gram + i0 * k + j0, k, y, rows, cols);
+            else
+                add_to_cross(c->cross + i0 * k + j0, k, y, rows, cols);
         }
     }
 }
