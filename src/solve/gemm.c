@@ -9,20 +9,23 @@
 #include "kern/kern.h"
 #include "solve/linalg.h"
 
-/* Rows of a tile; depth of a packed block. Its rows, MC, are as many as a stack of 1 MB has room for beside what a sanitizer takes of it. */
+/* Rows of a tile; depth of a packed block. Its rows, MC, and columns, COLS, are as many as a stack of 1 MB has room for beside what a
+ * sanitizer takes of it. */
 enum { MR = NB_TILE_M, KC = 256 };
 
 #define T    float
 #define R(x) f32_##x
 #define NR   NB_TILE_F32
 #define MC   96
+#define COLS 128
 #define TILE tile_f32
 #include "solve/gemm_body.inc"
 
 #define T    double
 #define R(x) f64_##x
 #define NR   NB_TILE_F64
-#define MC   32
+#define MC   64
+#define COLS 64
 #define TILE tile_f64
 #include "solve/gemm_body.inc"
 

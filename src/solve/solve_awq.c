@@ -110,7 +110,7 @@ nb_status nb_awq_search(const float *x_mean, const float *w_mean, size_t k, bool
 
 /* ---- loss of one linear from second moments ---- */
 
-enum { LOSS_ROWS = 32 };
+enum { LOSS_ROWS = 64 };
 
 struct loss_ctx {
     const nb_grid *grid;
