@@ -329,6 +329,7 @@ void nb_gptq_block_as(nb_gptq_block *b, bool sym, nb_gptq_order order)
 
 nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym, size_t least, bool *few, nb_err *err)
 {
+    nb_cross *const sums[2] = { &b->cross, &b->resid };
     nb_input *in = NULL;
     double *diag = NULL;
     nb_status rc;
@@ -353,6 +354,9 @@ nb_status nb_gptq_block_prepare(nb_gptq_block *b, nb_mod mod, size_t g, bool sym
         rc = nb_gptq_factor_make(&b->f, &b->o, in->gram.sum, in->k, b->base->pool, err);
     if (rc == NB_OK && b->x.sweeps > 0 && !*few && !b->f.failed)
         rc = keep_moments(b, &in->gram, diag, err);
+    for (int i = 0; rc == NB_OK && !b->f.failed && i < 2; i++)
+        if (sums[i]->sum)
+            rc = nb_cross_solve(sums[i], b->base->pool, &b->f, err);
     nb_free(diag);
     if (in)
         nb_gram_clear(&in->gram);
@@ -375,14 +379,13 @@ static nb_status round_weights(nb_gptq_block *b, const float *w, nb_qlin *q, nb_
     const bool shift = (b->cross.sum || b->resid.sum) && !b->f.failed;
     float *v = shift ? nb_alloc_array(q->n, q->k * sizeof *v) : NULL;
     nb_refine_result moved;
-    nb_status rc = NB_OK;
+    nb_status rc;
 
     if (shift && !v)
         return nb_enomem(err, "a linear");
     if (shift)
-        rc = nb_shift(b->base->pool, &b->f, b->x.share, b->cross.sum ? &b->cross : NULL, b->resid.sum ? &b->resid : NULL, w, q->n, v, err);
-    if (rc == NB_OK)
-        rc = nb_gptq_solve(&b->f, &b->o, shift ? v : w, q, res, b->base->pool, err);
+        nb_shift(b->base->pool, &b->f, b->x.share, b->cross.sum ? &b->cross : NULL, b->resid.sum ? &b->resid : NULL, w, q->n, v);
+    rc = nb_gptq_solve(&b->f, &b->o, shift ? v : w, q, res, b->base->pool, err);
     if (rc == NB_OK && b->h && !res->fallback)
         rc = nb_refine(b->base->pool, b->x.sweeps, b->h, shift ? v : w, q, &moved, err);
     nb_free(v);

@@ -26,10 +26,12 @@ void nb_cross_clear(nb_cross *c); /* a zeroed one is fine */
 /* Add m tokens: (a - b) xᵀ with a, b [m][n], x [m][k]. Products of NB_GRAM_CHUNK tokens, added in the order given. */
 nb_status nb_cross_add(nb_cross *c, nb_pool *pool, const float *a, const float *b, const float *x, size_t m, nb_err *err);
 
-/* out[n][k] = w + share (w D + R) H⁻¹ with the factor of H; d of k x k, r of n x k, either NULL. Where R holds w (x' - x) too, D is not
- * needed. out is not w. Inputs that were always
- * 0 keep their weights. f has not failed. */
-nb_status nb_shift(nb_pool *pool, const nb_gptq_factor *f, double share, const nb_cross *d, const nb_cross *r, const float *w, size_t n,
-                   float *out, nb_err *err);
+/* The sums become those times H⁻¹, once for all linears that read the input. f has not failed. NB_ENOMEM is the only failure. */
+nb_status nb_cross_solve(nb_cross *c, nb_pool *pool, const nb_gptq_factor *f, nb_err *err);
+
+/* out[n][k] = w + share (w D + R) H⁻¹ with d of k x k, r of n x k, either NULL, both already times H⁻¹ (nb_cross_solve). Where R holds
+ * w (x' - x) too, D is not needed. out is not w. Inputs that were always 0 keep their weights. */
+void nb_shift(nb_pool *pool, const nb_gptq_factor *f, double share, const nb_cross *d, const nb_cross *r, const float *w, size_t n,
+              float *out);
 
 #endif

@@ -162,7 +162,8 @@ static void shift_finds_what_is_missing(void **state)
             assert_int_equal(nb_cross_init(&d, f.k, f.k, NULL), NB_OK);
             assert_int_equal(nb_cross_add(&d, NULL, orig, f.x, f.x, 256, NULL), NB_OK);
             assert_int_equal(nb_cross_add(&d, NULL, orig + 256 * f.k, f.x + 256 * f.k, f.x + 256 * f.k, T - 256, NULL), NB_OK);
-            assert_int_equal(nb_shift(NULL, &fac, share / 2.0, &d, NULL, f.w, f.n, out, NULL), NB_OK);
+            assert_int_equal(nb_cross_solve(&d, NULL, &fac, NULL), NB_OK);
+            nb_shift(NULL, &fac, share / 2.0, &d, NULL, f.w, f.n, out);
             for (size_t r = 0; r < f.n; r++)
                 for (size_t i = 0; i < f.k; i++) {
                     const float want = f.w[r * f.k + i] + (float)share / 2 * 0.1f * f.w[r * f.k + (i + f.k - 1) % f.k];
@@ -199,7 +200,9 @@ static void shift_makes_up_for_the_residual(void **state)
     assert_int_equal(nb_cross_init(&r, f.n, f.k, NULL), NB_OK);
     assert_int_equal(nb_cross_add(&d, NULL, f.x, f.x, f.x, T, NULL), NB_OK);
     assert_int_equal(nb_cross_add(&r, NULL, lack, none, f.x, T, NULL), NB_OK);
-    assert_int_equal(nb_shift(NULL, &fac, 1.0, &d, &r, f.w, f.n, out, NULL), NB_OK);
+    assert_int_equal(nb_cross_solve(&d, NULL, &fac, NULL), NB_OK);
+    assert_int_equal(nb_cross_solve(&r, NULL, &fac, NULL), NB_OK);
+    nb_shift(NULL, &fac, 1.0, &d, &r, f.w, f.n, out);
     for (size_t i = 0; i < f.n * f.k; i++)
         assert_true(fabsf(out[i] - f.w[i] - m[i]) < 5e-3f);
     nb_free(out);
@@ -233,7 +236,8 @@ static void threads(void **state)
         out[i] = nb_alloc_array(f[i].n * f[i].k, sizeof **out);
         assert_int_equal(nb_cross_init(&d[i], f[i].k, f[i].k, NULL), NB_OK);
         assert_int_equal(nb_cross_add(&d[i], i ? pool : NULL, orig, f[i].x, f[i].x, T, NULL), NB_OK);
-        assert_int_equal(nb_shift(i ? pool : NULL, &fac, 0.5, &d[i], NULL, f[i].w, f[i].n, out[i], NULL), NB_OK);
+        assert_int_equal(nb_cross_solve(&d[i], i ? pool : NULL, &fac, NULL), NB_OK);
+        nb_shift(i ? pool : NULL, &fac, 0.5, &d[i], NULL, f[i].w, f[i].n, out[i]);
         assert_int_equal(nb_refine(i ? pool : NULL, 4, f[i].h, out[i], &f[i].q, &res, NULL), NB_OK);
         nb_gptq_factor_clear(&fac);
         nb_free(orig);
