@@ -121,6 +121,7 @@ typedef struct sizes {
     size_t out;          /* of one span */
     size_t gram;         /* most inputs of a linear of an expert that is looked at alone */
     size_t look;         /* floats in w while scales are searched */
+    size_t inputs;       /* most of one linear */
     uint64_t sums, kept; /* second moments of all inputs; of one, while the others are shelved */
     double macs;         /* of one layer */
 } sizes;
@@ -207,8 +208,9 @@ static nb_status find_sizes(const nb_plan *p, const nb_store *s, const nb_awq_op
             z->need.gram[op] = true;
             half = nb_gram_half_bytes(most_k);
             z->sums += half;
+            z->inputs = most_k > z->inputs ? most_k : z->inputs;
             z->kept = half > z->kept ? half : z->kept;
-            moments += t * (double)most_k * (double)most_k / 2;
+            moments += t * (o->a8 ? NB_BLOCK_CODES : 1) * (double)most_k * (double)most_k / 2;
         }
     for (size_t l = 0; l < p->cfg->n_layers && rc == NB_OK; l++) {
         nb_scale_groups gs;
@@ -239,6 +241,7 @@ nb_status nb_awq_block_cost(const nb_plan *p, const nb_store *s, const nb_awq_op
     own = 8 * (uint64_t)rows * len + 4 * (uint64_t)z.need.chunk * z.out +
           8 * (uint64_t)NB_AWQ_TEST_ROWS * len * (p->cfg->d_model + nb_plan_carry(p));
     own += z.gram ? nb_gram_half_bytes(z.gram) : 0;
+    own += o->a8 ? nb_turned_bytes(z.inputs, z.need.chunk < NB_MOMENTS_TOKENS ? z.need.chunk : NB_MOMENTS_TOKENS, true) : 0;
     out->bytes += own - z.sums; /* moments stand below */
     out->idle = out->bytes;
     for (size_t i = 0; i < o->mods->n; i++) {

@@ -140,7 +140,8 @@ nb_status nb_block_open(nb_block *b, const nb_block_in *in, const nb_block_need 
     if (rc == NB_OK)
         rc = nb_rows_init(&b->rows, in->calib->len, need->chunk_rows, err);
     if (rc == NB_OK)
-        rc = nb_capture_init(&b->cap, b->plan, b->tokens, need->chunk, need->full, need->gram, in->calib->spill, err);
+        rc = nb_capture_init(&b->cap, b->plan, b->tokens, need->chunk, need->full, need->gram, in->calib->spill,
+                             in->a8 ? nb_model_kern(in->model) : NULL, in->pool, err);
     if (rc == NB_OK) {
         eo.max_m = need->chunk < NB_BLOCK_EXEC_ROWS ? need->chunk : NB_BLOCK_EXEC_ROWS;
         eo.n_pages = b->rows.n_pages;

@@ -104,12 +104,15 @@ uint64_t nb_capture_bytes(const nb_plan *p, size_t tokens, size_t chunk_tokens, 
 }
 
 nb_status nb_capture_init(nb_capture *c, const nb_plan *p, size_t tokens, size_t chunk_tokens, const bool *full, const bool *gram,
-                          const char *spill, nb_err *err)
+                          const char *spill, const nb_kern *codes, nb_pool *pool, nb_err *err)
 {
+    const size_t turned = chunk_tokens < NB_MOMENTS_TOKENS ? chunk_tokens : NB_MOMENTS_TOKENS;
+    size_t most = 0; /* inputs with moments */
     nb_status rc = NB_OK;
 
     memset(c, 0, sizeof *c);
     c->spill = spill;
+    c->codes = codes;
     c->only = SIZE_MAX;
     c->tokens = tokens;
     c->chunk_tokens = chunk_tokens;
@@ -136,7 +139,10 @@ nb_status nb_capture_init(nb_capture *c, const nb_plan *p, size_t tokens, size_t
         in->full = in->full_mem.p;
         if (rc == NB_OK && gram[op])
             rc = nb_gram_init_half(&in->gram, in->k, err);
+        most = gram[op] && in->k > most ? in->k : most;
     }
+    if (rc == NB_OK && codes && most > 0)
+        rc = nb_turned_open(&c->turned, pool, most, turned, true, err);
     if (rc != NB_OK)
         nb_capture_clear(c);
     return rc;
@@ -152,6 +158,7 @@ void nb_capture_clear(nb_capture *c)
         nb_free(c->in[i].chosen);
         nb_gram_clear(&c->in[i].gram);
     }
+    nb_turned_close(&c->turned);
     memset(c, 0, sizeof *c);
 }
 
@@ -194,6 +201,19 @@ void nb_capture_tap(void *capture, const nb_tap *t)
     }
 }
 
+/* The chunk of m tokens of one input to its moments. */
+static nb_status add_moments(nb_capture *c, nb_input *in, nb_pool *pool, size_t m, nb_err *err)
+{
+    if (!c->codes || !in->gram.half)
+        return nb_gram_add(&in->gram, pool, in->chunk, in->k, m, err);
+    nb_turned_as(&c->turned, in->k);
+    for (size_t t = 0; t < m; t += NB_MOMENTS_TOKENS) {
+        nb_turned_set(&c->turned, pool, in->chunk + t * in->k, NULL, m - t < NB_MOMENTS_TOKENS ? m - t : NB_MOMENTS_TOKENS);
+        nb_moments_gram(&in->gram, c->codes, pool, &c->turned);
+    }
+    return NB_OK;
+}
+
 nb_status nb_capture_add(nb_capture *c, nb_pool *pool, size_t m, nb_err *err)
 {
     for (size_t i = 0; i < c->n_in; i++) {
@@ -211,7 +231,7 @@ nb_status nb_capture_add(nb_capture *c, nb_pool *pool, size_t m, nb_err *err)
         if (in->full)
             memcpy(in->full + c->done * in->k, in->chunk, m * in->k * sizeof *in->full);
         if (in->gram.sum) {
-            rc = nb_gram_add(&in->gram, pool, in->chunk, in->k, m, err);
+            rc = add_moments(c, in, pool, m, err);
             if (rc != NB_OK)
                 return rc;
         }

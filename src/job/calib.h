@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "model/exec.h"
+#include "job/moments.h"
 #include "job/spill.h"
 #include "solve/linalg.h"
 
@@ -80,11 +81,14 @@ typedef struct nb_capture {
     size_t only; /* op that is kept, SIZE_MAX (as init sets it): all */
     nb_input in[NB_ROLE_COUNT];
     size_t n_in;
+    const nb_kern *codes; /* its products of 8-bit codes sum up moments; NULL: float32 */
+    nb_turned turned;     /* with codes: of one input after another */
 } nb_capture;
 
-/* What to keep of each op of the plan that has weights: full[op], gram[op] as flags by op index. */
+/* What to keep of each op of the plan that has weights: full[op], gram[op] as flags by op index. codes: NULL, or the kernels of 8-bit
+ * products (moments.h), which take nb_turned_bytes more. */
 nb_status nb_capture_init(nb_capture *c, const nb_plan *p, size_t tokens, size_t chunk_tokens, const bool *full, const bool *gram,
-                          const char *spill, nb_err *err);
+                          const char *spill, const nb_kern *codes, nb_pool *pool, nb_err *err);
 /* Touched pages of arrays in files go back to the system (spill.h). */
 void nb_capture_settle(const nb_capture *c);
 void nb_capture_clear(nb_capture *c);

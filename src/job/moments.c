@@ -28,12 +28,12 @@ nb_status nb_turned_open(nb_turned *t, nb_pool *pool, size_t k, size_t m, bool b
 
     memset(t, 0, sizeof *t);
     t->k = k;
-    t->most_groups = groups;
     if (!nb_mul_size(strips(k), groups, &blocks) || !nb_q8_layout(&t->w, strips(k) * S, groups * G, G, true))
         return nb_enomem(err, "moments of inputs");
     t->w_bytes = t->w.bytes;
     t->w.base = both ? nb_huge_alloc(t->w_bytes) : NULL;
-    t->v = nb_huge_alloc(blocks * BLOCK_V);
+    t->v_bytes = blocks * BLOCK_V;
+    t->v = nb_huge_alloc(t->v_bytes);
     t->step = nb_alloc_array(blocks, S * sizeof *t->step);
     t->sum = nb_alloc_array(blocks, S * sizeof *t->sum);
     t->line = both ? NULL : nb_alloc_array((size_t)nb_pool_threads(pool), BLOCK_V);
@@ -44,12 +44,19 @@ nb_status nb_turned_open(nb_turned *t, nb_pool *pool, size_t k, size_t m, bool b
     return NB_OK;
 }
 
+void nb_turned_as(nb_turned *t, size_t k)
+{
+    t->k = k;
+    t->w.n = strips(k) * S;
+    t->w.n_strips = strips(k);
+}
+
 void nb_turned_close(nb_turned *t)
 {
     if (t->w.base)
         nb_huge_free(t->w.base, t->w_bytes);
     if (t->v)
-        nb_huge_free(t->v, strips(t->k) * t->most_groups * BLOCK_V);
+        nb_huge_free(t->v, t->v_bytes);
     nb_free(t->step);
     nb_free(t->sum);
     nb_free(t->line);
@@ -177,7 +184,7 @@ void nb_turned_set(nb_turned *t, nb_pool *pool, const float *x, const float *les
 struct product_ctx {
     const nb_kern *kern;
     const nb_turned *a, *x;
-    double *gram; /* or */
+    const nb_gram *gram; /* or */
     float *cross;
 };
 
@@ -227,17 +234,20 @@ static void product_strips(void *user, size_t begin, size_t end, int thread)
             const size_t i0 = b * S, rows = n - i0 < S ? n - i0 : S;
 
             product(c, b, s, y);
-            if (c->gram)
-                add_to_gram(c->gram + i0 * k + j0, k, y, rows, cols);
-            else
+            if (c->gram) {
+                size_t ld; /* a tile lies in one stripe */
+                double *sum = nb_gram_at(c->gram, i0, j0, &ld);
+                add_to_gram(sum, ld, y, rows, cols);
+            } else {
                 add_to_cross(c->cross + i0 * k + j0, k, y, rows, cols);
+            }
         }
     }
 }
 
 void nb_moments_gram(nb_gram *g, const nb_kern *kern, nb_pool *pool, const nb_turned *x)
 {
-    struct product_ctx c = { .kern = kern, .a = x, .x = x, .gram = g->sum };
+    struct product_ctx c = { .kern = kern, .a = x, .x = x, .gram = g };
 
     nb_parallel_for(pool, strips(x->k), 1, product_strips, &c);
     g->tokens += x->m;

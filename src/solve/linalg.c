@@ -34,7 +34,7 @@ void nb_gram_clear(nb_gram *g)
     memset(g, 0, sizeof *g);
 }
 
-enum { STRIPE = 192 }; /* rows of the Gram matrix per task */
+enum { STRIPE = NB_GRAM_STRIPE }; /* rows of the Gram matrix per task */
 
 /* Where row i of half a matrix begins, at the first column of its stripe: the stripes before it are s k - 192 (0 + 1 + .. ) wide. */
 static size_t half_row(size_t k, size_t i)
@@ -64,6 +64,14 @@ void nb_gram_reset(nb_gram *g, size_t k)
     g->tokens = 0;
     g->state = NB_GRAM_SUMS;
     memset(g->sum, 0, g->half ? (size_t)nb_gram_half_bytes(k) : k * k * sizeof *g->sum);
+}
+
+double *nb_gram_at(const nb_gram *g, size_t i, size_t j, size_t *ld)
+{
+    const size_t i0 = g->half ? i / STRIPE * STRIPE : 0;
+
+    *ld = g->k - i0;
+    return g->sum + (g->half ? half_row(g->k, i) : i * g->k) + (j - i0);
 }
 
 struct add_ctx {

@@ -35,7 +35,7 @@ nb_status nb_output_error(nb_pool *pool, const float *w, const float *v, size_t 
 
 /* Second moments of inputs: sum over tokens of x xᵀ. Products of NB_GRAM_CHUNK tokens in float32, chunks added in
  * float64 in the order given, so that the result does not depend on the thread count. The struct is the caller's. */
-enum { NB_GRAM_CHUNK = 256 };
+enum { NB_GRAM_CHUNK = 256, NB_GRAM_STRIPE = 192 };
 typedef struct nb_gram {
     size_t k, tokens;
     double *sum;                                                 /* [k][k], all of it; or what nb_gram_init_half takes */
@@ -51,6 +51,9 @@ void nb_gram_reset(nb_gram *g, size_t k);
 void nb_gram_clear(nb_gram *g); /* a zeroed one is fine */
 /* Add m rows x[m][ldx]. Chunks are counted from the first row of each call: give multiples of the chunk but for the last. */
 nb_status nb_gram_add(nb_gram *g, nb_pool *pool, const float *x, size_t ldx, size_t m, nb_err *err);
+/* Where the sum of row i and column j is; the same column of the next row is *ld further, while i + 1 is no multiple of NB_GRAM_STRIPE. Of half
+ * a one j is not before the stripe of i. */
+double *nb_gram_at(const nb_gram *g, size_t i, size_t j, size_t *ld);
 /* sum / tokens of half a one as float [k][k], in the place of the sums; owned by g, the caller may change it symmetrically. No more
  * rows can be added. NULL: no memory. */
 float *nb_gram_take(nb_gram *g);
