@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/wide.h"
 #include "kern/kern.h"
 #include "solve/linalg.h"
 

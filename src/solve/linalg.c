@@ -35,6 +35,7 @@ void nb_gram_clear(nb_gram *g)
 }
 
 enum { STRIPE = NB_GRAM_STRIPE }; /* rows of the Gram matrix per task */
+enum { FINISH = 32 };             /* rows and columns of a tile that is mirrored */
 
 /* Where row i of half a matrix begins, at the first column of its stripe: the stripes before it are s k - 192 (0 + 1 + .. ) wide. */
 static size_t half_row(size_t k, size_t i)
@@ -186,17 +187,27 @@ void nb_gram_shelve(nb_gram *g)
     g->sum = less ? less : g->sum;
 }
 
+/* The tile of rows i0 .. and columns j0 .. >= i0 divided by n, and its mirror image, row by row: rows of many a matrix lie a multiple of 4096
+ * bytes apart, where the lines of a column crowd each other out of the cache. */
+static void finish_tile(double *c, size_t k, size_t i0, size_t j0, double n)
+{
+    const size_t rows = k - i0 < FINISH ? k - i0 : FINISH, cols = k - j0 < FINISH ? k - j0 : FINISH;
+    double turned[FINISH][FINISH];
+
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = i0 == j0 ? i : 0; j < cols; j++)
+            turned[j][i] = c[(i0 + i) * k + j0 + j] /= n;
+    for (size_t j = 0; j < cols; j++)
+        memcpy(c + (j0 + j) * k + i0, turned[j], (i0 == j0 ? j : rows) * sizeof *c);
+}
+
 void nb_gram_finish(nb_gram *g)
 {
-    enum { TILE = 32 }; /* rows and their mirror image both stay in cache */
-    const size_t k = g->k;
     const double n = g->tokens ? (double)g->tokens : 1.0;
 
-    for (size_t i0 = 0; i0 < k; i0 += TILE)
-        for (size_t j0 = i0; j0 < k; j0 += TILE)
-            for (size_t i = i0; i < k && i < i0 + TILE; i++)
-                for (size_t j = i > j0 ? i : j0; j < k && j < j0 + TILE; j++)
-                    g->sum[i * k + j] = g->sum[j * k + i] = g->sum[i * k + j] / n;
+    for (size_t i0 = 0; i0 < g->k; i0 += FINISH)
+        for (size_t j0 = i0; j0 < g->k; j0 += FINISH)
+            finish_tile(g->sum, g->k, i0, j0, n);
 }
 
 /* ---- output error ---- */
