@@ -18,6 +18,7 @@
 #include "job/check.h"
 #include "job/load.h"
 #include "job/quantize.h"
+#include "unit/kern/thin.h"
 
 static char scratch[] = "/tmp/nibble-test-XXXXXX";
 
@@ -257,6 +258,9 @@ static void every_kind(void **state)
             nb_quantize_opts o = options((nb_quant_method)m, calib);
             tally t;
 
+            kl[m] = -INFINITY;
+            if (m != NB_QUANT_RTN && thin() > 1 && (size_t)m % 3 != i % 3) /* the methods take turns where each is slow */
+                continue;
             kl[m] = quantize(rows[i].model, model, &o, ref, vocab, &t);
             if (t.rows != rows[i].linears || t.experts != rows[i].of_experts || t.notes != 0)
                 fail_msg("%s: %zu linears, %zu of experts, %zu notes", rows[i].model, t.rows, t.experts, t.notes);
@@ -383,6 +387,8 @@ static void with_head(void **state)
         double kl;
         tally t;
 
+        if (thin() > 1 && i % 3 != 2)
+            continue;
         snprintf(label, sizeof label, "row %zu: %s as %s", i, rows[i].model, rows[i].format);
         snprintf(model, sizeof model, "tests/data/models/%s", rows[i].model);
         ref = logits_of(model, &vocab);
