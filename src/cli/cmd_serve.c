@@ -28,7 +28,7 @@ enum { QUEUE_POOLS = 8 }; /* prompt tokens that may wait, in KV pools */
 
 typedef struct serve_opts {
     const char *host, *key_file, *kv, *act, *kv_cache, *scope, *policy, *tool_parser, *reasoning_parser, *generation_config, *sampler,
-        *template_file, *log_format, *metrics_prefix;
+        *template_file, *log_format, *metrics_prefix, *evict, *errors;
     int64_t port, context, max_seqs, max_batched, max_queued, max_queued_tokens, max_per_key, max_n, max_conns, max_body_mib, prepare,
         stream_interval;
     double step_ms, queue_timeout, request_timeout, drain_s, stall_s, priority_age, max_queue_age, head_s, body_s, idle_s, write_s;
@@ -103,6 +103,8 @@ static nb_status check_opts(const serve *s, nb_err *err)
                        o->host);
     if (o->scope && strcmp(o->scope, "global") != 0 && strcmp(o->scope, "key") != 0 && strcmp(o->scope, "request") != 0)
         return nb_fail(err, NB_EARG, "arg.value", "", "--prefix-cache-scope is global, key or request");
+    if (o->evict && strcmp(o->evict, "lru") != 0 && strcmp(o->evict, "lfu") != 0)
+        return nb_fail(err, NB_EARG, "arg.value", "", "--prefix-cache-policy is lru or lfu");
     if (o->policy && strcmp(o->policy, "fcfs") != 0 && strcmp(o->policy, "priority") != 0 && strcmp(o->policy, "lpm") != 0)
         return nb_fail(err, NB_EARG, "arg.value", "", "--schedule-policy is fcfs, priority or lpm");
     if (o->tool_parser && !nb_tool_format_named(o->tool_parser, &tools))
@@ -120,6 +122,8 @@ static nb_status check_opts(const serve *s, nb_err *err)
         return rc;
     if (o->metrics_prefix && (!*o->metrics_prefix || strspn(o->metrics_prefix, "abcdefghijklmnopqrstuvwxyz_") != strlen(o->metrics_prefix)))
         return nb_fail(err, NB_EARG, "arg.value", "", "--metrics-prefix is a word of small letters and _");
+    if (o->errors && strcmp(o->errors, "openai") != 0 && strcmp(o->errors, "vllm") != 0)
+        return nb_fail(err, NB_EARG, "arg.value", "", "--error-style is openai or vllm");
     if (o->log_format && strcmp(o->log_format, "text") != 0 && strcmp(o->log_format, "json") != 0)
         return nb_fail(err, NB_EARG, "arg.value", "", "--log-format is text or json");
     return NB_OK;
@@ -264,6 +268,7 @@ static nb_status open_engine(serve *s, nb_err *err)
                          .max_batched = (size_t)s->o.max_batched,
                          .step_ms = s->o.step_ms,
                          .no_prefix_cache = s->o.no_cache,
+                         .lfu = s->o.evict && strcmp(s->o.evict, "lfu") == 0,
                          .policy = !s->o.policy            ? NB_SCHED_FCFS
                                    : s->o.policy[0] == 'p' ? NB_SCHED_PRIORITY
                                    : s->o.policy[0] == 'l' ? NB_SCHED_LPM
@@ -490,6 +495,7 @@ static nb_status open_server(serve *s, nb_err *err)
     o.http.body_s = s->o.body_s;
     o.http.idle_s = s->o.idle_s;
     o.http.write_s = s->o.write_s;
+    o.http.errors = s->o.errors && strcmp(s->o.errors, "vllm") == 0 ? NB_ERRORS_VLLM : NB_ERRORS_OPENAI;
     o.http.limits.max_body = (size_t)s->o.max_body_mib << 20;
     return nb_server_open(&o, &s->server, err);
 }
@@ -654,6 +660,8 @@ static nb_status run_serve(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--no-prefix-cache", NB_OPT_FLAG, &s.o.no_cache, 0, 0, NULL, "compute every prompt anew" },
         { "--prefix-cache-scope", NB_OPT_STR, &s.o.scope, 0, 0, "SCOPE",
           "who shares cached prompts: global, key or request (default: key with two or more keys)" },
+        { "--prefix-cache-policy", NB_OPT_STR, &s.o.evict, 0, 0, "lru|lfu",
+          "which cached blocks go first: those not used longest (default), or those used least often" },
         { "--schedule-policy", NB_OPT_STR, &s.o.policy, 0, 0, "POLICY", "fcfs, priority or lpm (default fcfs)" },
         { "--priority-age", NB_OPT_NUM, &s.o.priority_age, 0, 1e6, "S",
           "a waiting request gains one priority every S seconds (default 10)" },
@@ -685,6 +693,8 @@ static nb_status run_serve(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--generation-config", NB_OPT_STR, &s.o.generation_config, 0, 0, "auto|none",
           "use generation_config.json for defaults (default auto)" },
         { "--lenient", NB_OPT_FLAG, &s.o.lenient, 0, 0, NULL, "accept temperatures above 2" },
+        { "--error-style", NB_OPT_STR, &s.o.errors, 0, 0, "openai|vllm",
+          "\"code\" of an error: a word, as OpenAI has it (default), or the status and vLLM's types" },
         { "--strict-openai", NB_OPT_FLAG, &s.o.strict, 0, 0, NULL, "no \"nibble\" object in answers" },
         { "--trust-request-template", NB_OPT_FLAG, &s.o.request_template, 0, 0, NULL, "requests may bring a chat template" },
         { "--json-compact", NB_OPT_FLAG, &s.o.json_compact, 0, 0, NULL, "constrained JSON has no whitespace: fewer tokens" },

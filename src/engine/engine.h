@@ -128,6 +128,7 @@ typedef struct nb_engine_opts {
     bool tune;           /* nb_engine_open: measure how many threads serve a small model best (nb_exec_tune) */
     size_t n_states;     /* saved states of recurrent layers for the prefix cache, 0: two a sequence, within an eighth of memory */
     bool no_prefix_cache;
+    bool lfu; /* of cached blocks the least used go first, ends of chains before their beginnings; else the oldest [RAD-3] */
     nb_sched_policy policy;
     double priority_age_s;     /* a waiting request gains one priority every so many seconds; 0: never [SCH-5] */
     double max_queue_age_s;    /* LPM: older requests go first; 0: 5 */

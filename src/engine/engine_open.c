@@ -145,6 +145,8 @@ nb_status nb_engine_open_exec(nb_exec *x, size_t vocab, const nb_engine_opts *o,
     rc = check_opts(&e->o, err);
     if (rc == NB_OK)
         rc = nb_kv_init(&e->kv, o->n_pages, err);
+    if (rc == NB_OK && o->lfu)
+        rc = nb_kv_use_lfu(&e->kv, err);
     if (rc == NB_OK)
         rc = alloc_step(e, err);
     if (rc == NB_OK)

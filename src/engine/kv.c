@@ -1,4 +1,4 @@
-/* kv.c - free list, two hash maps over the blocks (by hash, by parent's hash), and their invariants. */
+/* kv.c - free list, heap of leaves, two hash maps over the blocks (by hash, by parent's hash), and their invariants. */
 #include "engine/kv.h"
 
 #include <string.h>
@@ -33,12 +33,91 @@ nb_status nb_kv_init(nb_kv *kv, size_t n_pages, nb_err *err)
     return NB_OK;
 }
 
+nb_status nb_kv_use_lfu(nb_kv *kv, nb_err *err)
+{
+    kv->leaf = nb_alloc_array(kv->n_pages, sizeof *kv->leaf);
+    return kv->leaf ? NB_OK : nb_enomem(err, "the heap of cached blocks");
+}
+
 void nb_kv_clear(nb_kv *kv)
 {
+    nb_free(kv->leaf);
     nb_free(kv->block);
     nb_free(kv->map);
     nb_free(kv->child);
     memset(kv, 0, sizeof *kv);
+}
+
+/* ---- leaves: the free published blocks that no published block follows, a heap with the least used on top (RAD-3) ---- */
+
+static bool less_used(const nb_kv *kv, uint32_t a, uint32_t b)
+{
+    const nb_kv_block *x = &kv->block[a], *y = &kv->block[b];
+
+    return x->hits != y->hits ? x->hits < y->hits : x->used < y->used;
+}
+
+static void put_leaf(nb_kv *kv, size_t at, uint32_t page)
+{
+    kv->leaf[at] = page;
+    kv->block[page].leaf_at = (uint32_t)at;
+}
+
+/* Put a page where it belongs on the way up or down from the empty place `at`. */
+static void sift(nb_kv *kv, size_t at, uint32_t page)
+{
+    for (; at > 1 && less_used(kv, page, kv->leaf[at / 2]); at /= 2)
+        put_leaf(kv, at, kv->leaf[at / 2]);
+    for (size_t c = 2 * at; c <= kv->n_leaves; c = 2 * at) {
+        c += c < kv->n_leaves && less_used(kv, kv->leaf[c + 1], kv->leaf[c]);
+        if (!less_used(kv, kv->leaf[c], page))
+            break;
+        put_leaf(kv, at, kv->leaf[c]);
+        at = c;
+    }
+    put_leaf(kv, at, page);
+}
+
+static bool is_leaf(const nb_kv_block *b)
+{
+    return b->ref == 0 && b->published && b->n_children == 0;
+}
+
+/* After every change of what is_leaf looks at: into the heap, or out of it. */
+static void sort_leaf(nb_kv *kv, uint32_t page)
+{
+    nb_kv_block *b = &kv->block[page];
+    const uint32_t at = b->leaf_at;
+    uint32_t last;
+
+    if (!kv->leaf || is_leaf(b) == (at > 0))
+        return;
+    if (!at) {
+        sift(kv, ++kv->n_leaves, page);
+        return;
+    }
+    last = kv->leaf[kv->n_leaves--];
+    b->leaf_at = 0;
+    if (last != page)
+        sift(kv, at, last);
+}
+
+/* One published child more or less of what `parent` held in generation `gen`. */
+static void count_child(nb_kv *kv, uint32_t parent, uint32_t gen, bool more)
+{
+    nb_kv_block *b = &kv->block[parent];
+
+    if (b->gen != gen)
+        return;
+    b->n_children += more ? 1 : -1U;
+    sort_leaf(kv, parent);
+}
+
+/* The page holds something else from now on: nothing follows it. */
+static void next_gen(nb_kv_block *b)
+{
+    b->gen++;
+    b->n_children = 0;
 }
 
 /* ---- free list ---- */
@@ -64,22 +143,27 @@ static void link_free(nb_kv *kv, uint32_t page)
     kv->block[after].next = page;
     kv->n_free++;
     kv->n_cached += b->published;
+    b->used = ++kv->clock;
 }
 
 uint32_t nb_kv_alloc(nb_kv *kv)
 {
-    const uint32_t page = kv->block[0].next;
-    nb_kv_block *b = &kv->block[page];
+    uint32_t page = kv->block[0].next;
+    nb_kv_block *b;
 
     if (page == 0)
         return 0;
+    if (kv->block[page].published && kv->n_leaves > 0) /* else every free block has a child that is held */
+        page = kv->leaf[1];
+    b = &kv->block[page];
     if (b->published) {
         nb_kv_unpublish(kv, page);
         kv->evictions++;
     }
     unlink_free(kv, page);
     b->ref = 1;
-    b->gen++;
+    b->hits = 0;
+    next_gen(b);
     b->proven = false;
     return page;
 }
@@ -89,13 +173,17 @@ void nb_kv_ref(nb_kv *kv, uint32_t page)
     if (kv->block[page].ref == 0)
         unlink_free(kv, page);
     kv->block[page].ref++;
+    kv->block[page].hits++;
+    sort_leaf(kv, page);
 }
 
 void nb_kv_release(nb_kv *kv, const uint32_t *pages, size_t n)
 {
     while (n-- > 0)
-        if (--kv->block[pages[n]].ref == 0)
+        if (--kv->block[pages[n]].ref == 0) {
             link_free(kv, pages[n]);
+            sort_leaf(kv, pages[n]);
+        }
 }
 
 /* ---- hashes ---- */
@@ -206,6 +294,7 @@ uint32_t nb_kv_publish(nb_kv *kv, uint32_t page, uint32_t parent, const nb_hash 
     if (*child)
         kv->block[*child].child_prev = page;
     *map = *child = page;
+    count_child(kv, parent, b->parent_gen, true);
     return page;
 }
 
@@ -231,9 +320,11 @@ void nb_kv_unpublish(nb_kv *kv, uint32_t page)
     if (b->child_next)
         kv->block[b->child_next].child_prev = b->child_prev;
     b->published = b->proven = false;
-    b->gen++; /* what follows it in a chain cannot be found either */
+    next_gen(b); /* what follows it in a chain cannot be found either */
     if (is_free)
         link_free(kv, page);
+    sort_leaf(kv, page);
+    count_child(kv, b->parent, b->parent_gen, false);
 }
 
 size_t nb_kv_reset(nb_kv *kv)
@@ -250,6 +341,25 @@ size_t nb_kv_reset(nb_kv *kv)
 static nb_status broken(nb_err *err, const char *what, size_t page)
 {
     return nb_fail(err, NB_EINTERNAL, "kv.invariant", "KV-4", "block %zu: %s", page, what);
+}
+
+static nb_status check_leaves(const nb_kv *kv, nb_err *err)
+{
+    size_t n_leaves = 0, n_children = 0, followers = 0;
+
+    for (uint32_t p = 0; p < kv->n_pages; p++) {
+        const nb_kv_block *b = &kv->block[p];
+        n_leaves += is_leaf(b);
+        n_children += b->n_children;
+        followers += b->published && b->parent_gen == kv->block[b->parent].gen;
+        if (kv->leaf && is_leaf(b) != (b->leaf_at > 0))
+            return broken(err, "in the heap of leaves, or missing there", p);
+        if (b->leaf_at > 0 && (kv->leaf[b->leaf_at] != p || (b->leaf_at > 1 && less_used(kv, p, kv->leaf[b->leaf_at / 2]))))
+            return broken(err, "out of order among the leaves", p);
+    }
+    if (n_children != followers || (kv->leaf && n_leaves != kv->n_leaves))
+        return broken(err, "children or leaves do not add up", n_children);
+    return NB_OK;
 }
 
 nb_status nb_kv_check(const nb_kv *kv, const uint32_t *refs, nb_err *err)
@@ -281,5 +391,5 @@ nb_status nb_kv_check(const nb_kv *kv, const uint32_t *refs, nb_err *err)
         for (uint32_t p = kv->map[i]; p; p = kv->block[p].map_next)
             if (!kv->block[p].published || bucket(kv->map, kv->n_buckets, &kv->block[p].hash) != &kv->map[i])
                 return broken(err, "in the map without being published", p);
-    return NB_OK;
+    return check_leaves(kv, err);
 }

@@ -3,7 +3,8 @@
  *
  * Block 0 is never handed out. A block is free when nobody refers to it; a free block that is published keeps its content and can
  * be hit until it is popped for reuse. The free list is popped at its head; blocks that are not published go back to the head,
- * published ones to the tail, and a table is released from its last entry on: tails of a chain die before their beginning. */
+ * published ones to the tail, and a table is released from its last entry on: tails of a chain die before their beginning. With
+ * nb_kv_use_lfu the published ones are taken by how often they were used instead, leaves of the tree of chains first (RAD-3). */
 #ifndef NB_ENGINE_KV_H
 #define NB_ENGINE_KV_H
 
@@ -27,6 +28,9 @@ typedef struct nb_kv_block {
     uint32_t gen;                    /* counts what the page has held */
     uint64_t stamp;                  /* step in which it was published: computed only when that has run */
     uint32_t parent, parent_gen;     /* the published block before this one; 0: the first of a chain */
+    uint32_t n_children;             /* published blocks whose parent is what this page holds now */
+    uint32_t leaf_at;                /* place in nb_kv.leaf, 0: none */
+    uint64_t hits, used;             /* references taken since it was handed out; nb_kv.clock when it became free */
     bool published, proven;          /* proven: logits computed from it were finite (PC-06) */
     nb_hash hash, parent_hash;
     int32_t ids[NB_PAGE];
@@ -38,13 +42,18 @@ typedef struct nb_kv {
     size_t n_buckets;                 /* a power of two */
     size_t n_pages, n_free, n_cached; /* n_cached: published and free */
     size_t n_reserved;                /* free ones promised to somebody (KV-18, KV-24) */
+    uint32_t *leaf;                   /* [1..n_leaves]: heap of the free published blocks without children; NULL: by the free list */
+    size_t n_leaves;
+    uint64_t clock; /* counts the blocks that became free */
     uint64_t evictions;
 } nb_kv;
 
 nb_status nb_kv_init(nb_kv *kv, size_t n_pages, nb_err *err);
 void nb_kv_clear(nb_kv *kv);
+/* From now on take, of the published blocks, the leaf with the fewest hits, of several the one not used longest. Before any is published. */
+nb_status nb_kv_use_lfu(nb_kv *kv, nb_err *err);
 
-/* Take a free block, oldest first; it is no longer published. 0: none is free. Reservations are the caller's business. */
+/* Take a free block, in the order told above; it is no longer published. 0: none is free. Reservations are the caller's business. */
 uint32_t nb_kv_alloc(nb_kv *kv);
 /* One more reference to a block that is held or published. */
 void nb_kv_ref(nb_kv *kv, uint32_t page);

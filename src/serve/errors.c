@@ -40,8 +40,25 @@ const char *nb_reason(int status)
     return "Error";
 }
 
-const char *nb_error_type(int status)
+/* As in vllm/entrypoints: what its own checks raise has a class's name, anything else the phrase of the status. */
+static const char *vllm_type(int status)
 {
+    switch (status) {
+    case 400:
+        return "BadRequestError";
+    case 404:
+        return "NotFoundError";
+    case 500:
+        return "InternalServerError";
+    default:
+        return nb_reason(status);
+    }
+}
+
+const char *nb_error_type(nb_error_style style, int status)
+{
+    if (style == NB_ERRORS_VLLM)
+        return vllm_type(status);
     for (size_t i = 0; i < NB_LEN(table); i++)
         if (table[i].status == status)
             return table[i].type;
@@ -62,18 +79,23 @@ void nb_put_text(nb_buf *b, const char *s, size_t n)
     nb_buf_clear(&fixed);
 }
 
-void nb_error_put(nb_buf *b, int status, const char *code, const char *param, const char *message)
+void nb_error_put(nb_buf *b, nb_error_style style, int status, const char *code, const char *param, const char *message)
 {
+    const char *type = nb_error_type(style, status);
+
     nb_buf_puts(b, "{\"error\":{\"message\":");
     nb_put_text(b, message, strlen(message));
     nb_buf_puts(b, ",\"type\":");
-    nb_put_text(b, nb_error_type(status), strlen(nb_error_type(status)));
+    nb_put_text(b, type, strlen(type));
     nb_buf_puts(b, ",\"param\":");
     if (param)
         nb_put_text(b, param, strlen(param));
     else
         nb_buf_puts(b, "null");
     nb_buf_puts(b, ",\"code\":");
-    nb_put_text(b, code, strlen(code));
+    if (style == NB_ERRORS_VLLM)
+        nb_buf_printf(b, "%d", status);
+    else
+        nb_put_text(b, code, strlen(code));
     nb_buf_puts(b, "}}");
 }

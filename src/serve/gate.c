@@ -205,11 +205,11 @@ static void bury(nb_gate *g)
     g->dead = NULL;
 }
 
-static void send_refusal(int fd, const nb_head_fault *fault, const char *extra)
+static void send_refusal(const nb_gate *g, int fd, const nb_head_fault *fault, const char *extra)
 {
     nb_buf b = { 0 }, body = { 0 };
 
-    nb_error_put(&body, fault->status, fault->code, NULL, fault->what);
+    nb_error_put(&body, g->o.errors, fault->status, fault->code, NULL, fault->what);
     nb_buf_printf(
         &b, "HTTP/1.1 %d %s\r\nServer: nibble\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%sConnection: close\r\n\r\n",
         fault->status, nb_reason(fault->status), body.n, extra);
@@ -223,13 +223,13 @@ static void send_refusal(int fd, const nb_head_fault *fault, const char *extra)
 void nb_gate_refuse(nb_gate *g, int fd, const nb_head_fault *fault, const char *extra)
 {
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    send_refusal(fd, fault, extra);
+    send_refusal(g, fd, fault, extra);
     admit(g, fd, true, LINGER_S);
 }
 
-static void refuse(visitor *v, const nb_head_fault *fault)
+static void refuse(const nb_gate *g, visitor *v, const nb_head_fault *fault)
 {
-    send_refusal(v->fd, fault, "");
+    send_refusal(g, v->fd, fault, "");
     v->leaving = true;
     v->deadline = nb_now() + LINGER_S;
 }
@@ -285,7 +285,7 @@ static void carry(nb_gate *g, visitor *v, unsigned events)
         return;
     client = part(g, v);
     if (is == NB_RELAY_BAD) {
-        refuse(client, &fault);
+        refuse(g, client, &fault);
     } else {
         shutdown(client->fd, SHUT_WR);
         client->leaving = true;
@@ -308,7 +308,7 @@ static void start_relay(nb_gate *g, visitor *v, size_t head)
         nb_relay_close(r);
         if (library >= 0)
             close(library);
-        refuse(v, &full);
+        refuse(g, v, &full);
         return;
     }
     v->relay = far->relay = r;
@@ -347,7 +347,7 @@ static void look(nb_gate *g, visitor *v)
     case NB_HEAD_MORE:
         break;
     case NB_HEAD_BAD:
-        refuse(v, &fault);
+        refuse(g, v, &fault);
         if (drain(g, v))
             dismiss(g, v, false);
         break;
@@ -375,7 +375,7 @@ static void out_of_descriptors(nb_gate *g)
     close(g->spare);
     fd = accept(g->listener, NULL, NULL);
     if (fd >= 0) {
-        send_refusal(fd, &full, "Retry-After: 1\r\n");
+        send_refusal(g, fd, &full, "Retry-After: 1\r\n");
         close(fd);
     }
     g->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -442,7 +442,7 @@ static void tick(nb_gate *g)
         if (now < v->deadline)
             continue;
         if (!v->leaving)
-            refuse(v, &late);
+            refuse(g, v, &late);
         else
             dismiss(g, v, false);
     }

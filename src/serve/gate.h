@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include "base/err.h"
+#include "serve/errors.h"
 #include "serve/head.h"
 
 typedef struct nb_gate nb_gate;
@@ -22,6 +23,7 @@ typedef struct nb_gate_opts {
     nb_head_limits limits;
     unsigned max_conns, max_per_address; /* loopback and Unix sockets have no limit per address: a proxy is one address */
     double head_s;                       /* time to a complete head */
+    nb_error_style errors;
     /* A connection with a good head. The callee owns fd from here; false: it could not take it (the gate closes it). once: there is one
      * request on it, whose body the gate checks as it comes; the gate has kept the client and counts it out itself. */
     bool (*pass)(void *user, int fd, const struct sockaddr *addr, socklen_t len, bool once);

@@ -38,6 +38,7 @@ typedef struct nb_texts {
     nb_reason_format reason;
     nb_constraints *constraints;
     bool strict_openai;
+    nb_error_style errors;
     size_t stream_interval; /* tokens of an event; 0: each its own (DET-6) */
 } nb_texts;
 

@@ -429,7 +429,7 @@ void nb_http_error(nb_http_req *r, int status, const char *code, const char *par
 {
     nb_buf b = { 0 };
 
-    nb_error_put(&b, status, code, param, message);
+    nb_error_put(&b, r->s->o.errors, status, code, param, message);
     if (status >= 400 && status < 500 && status != 408 && status != 409 && status != 429)
         nb_http_add(r, "x-should-retry", "false");
     nb_http_reply(r, status, "application/json", b.failed ? "{}" : b.p, b.failed ? 2 : b.n);
@@ -652,6 +652,7 @@ nb_status nb_http_open(const nb_http_opts *o, nb_http **out, nb_err *err)
                              .max_conns = o->max_conns,
                              .max_per_address = o->max_per_address,
                              .head_s = o->head_s,
+                             .errors = o->errors,
                              .pass = on_pass,
                              .tick = on_tick,
                              .user = s };

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "serve/errors.h"
 #include "serve/head.h"
 
 typedef struct nb_http nb_http;
@@ -25,6 +26,7 @@ typedef struct nb_http_opts {
     double head_s, body_s, idle_s, write_s; /* deadlines of a head, a body, an idle connection, a stalled write */
     size_t max_unsent;                      /* bytes of a stream nobody reads, after which it is given up        */
     unsigned max_requests;                  /* of one connection                                                 */
+    nb_error_style errors;
     /* Both on the I/O thread. `head` may answer already (the body is then read and dropped); `body` may answer, or keep the
      * request (nb_http_keep) and answer later from any thread. */
     void (*head)(void *user, nb_http_req *r);

@@ -154,7 +154,7 @@ static void stream(nb_gen *g, bool done)
     if (done) {
         if (g->refusal.status) {
             nb_buf_puts(&b, "data: ");
-            nb_error_put(&b, g->refusal.status, g->refusal.code, NULL, g->refusal.message);
+            nb_error_put(&b, g->t->errors, g->refusal.status, g->refusal.code, NULL, g->refusal.message);
             nb_response_event(g, &b);
         }
         nb_buf_puts(&b, "data: [DONE]");

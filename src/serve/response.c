@@ -567,7 +567,8 @@ static void stream_end(nb_gen *g)
 
     if (g->refusal.status) {
         nb_buf_puts(&b, "data: ");
-        nb_error_put(&b, g->refusal.status, g->refusal.code, g->refusal.param[0] ? g->refusal.param : NULL, g->refusal.message);
+        nb_error_put(&b, g->t->errors, g->refusal.status, g->refusal.code, g->refusal.param[0] ? g->refusal.param : NULL,
+                     g->refusal.message);
         nb_response_event(g, &b);
     } else if (g->ask.include_usage) {
         put_chunk_head(&b, g);

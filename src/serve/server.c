@@ -406,6 +406,7 @@ nb_status nb_server_ready(nb_server *s, const nb_server_model *m, nb_err *err)
                            .reason = m->reason,
                            .constraints = &s->constraints,
                            .strict_openai = s->o.strict_openai,
+                           .errors = s->o.http.errors,
                            .stream_interval = s->o.stream_interval };
     s->rules = (nb_ask_rules){ .vocab = m->vocab,
                                .max_n = s->o.max_n ? s->o.max_n : NB_MAX_CHOICES,

@@ -289,6 +289,28 @@ label="rejects are counted"; has 'nibble:requests_rejected_total{engine="0",mode
 stop TERM 0
 echo "ok AT-10 overload"
 
+# RAD-3, 9.7: the options of those who come from vLLM.
+start --max-model-len 256 --prefix-cache-policy lfu --error-style vllm --api-key k
+vllm_error() { # LABEL STATUS TYPE: the answer just received
+    label=$1
+    [ "$status" = "$2" ] || fail "$label: status $status, want $2"
+    has "\"type\":\"$3\""
+    has "\"code\":$2}"
+}
+auth="Authorization: Bearer k"
+post /v1/completions "{\"prompt\":\"$prompt\",\"max_tokens\":16,\"temperature\":0}" -H "$auth"
+label="lfu"; [ "$status" = 200 ] || fail "lfu: $status"; has '"text":", and it is'
+post /v1/completions '{"prompt":5}' -H "$auth"
+vllm_error "value" 400 BadRequestError
+post /v1/completions '{"prompt":"a","model":"other"}' -H "$auth"
+vllm_error "model" 404 NotFoundError
+post /v1/completions '{"prompt":"a"}'
+vllm_error "key" 401 Unauthorized
+get "/$(printf '%09000d' 0)"
+vllm_error "long path" 414 "URI Too Long"
+stop TERM 0
+echo "ok 9.7 error style"
+
 # Starts that fail say why and never listen (OV-12, HT-27, HT-32).
 code() { # LABEL CODE CLASS options...
     label=$1 want_rc=$2 class=$3
@@ -302,6 +324,8 @@ code "HT-27 other machines without a key" 2 net.unsafe_bind "$model" --host 0.0.
 code "HT-32 address absent" 13 net.bind "$model" --host 192.0.2.1 --api-key x
 code "OV-12 no model" 3 io.not_found "$TMP/nothing" --port 0
 code "unknown policy" 2 arg.value "$model" --schedule-policy best
+code "unknown order of eviction" 2 arg.value "$model" --prefix-cache-policy best
+code "unknown error style" 2 arg.value "$model" --error-style best
 code "no size" 2 arg.value "$model" --port 0 --kv-cache lots
 
 # AT-15: what `nibble plan` says is what the server then uses: weights and cache within 1 %, workspace within 10 %.

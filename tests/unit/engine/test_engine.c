@@ -191,6 +191,8 @@ static void test_random_histories(void **state)
         { .max_seqs = 8, .max_batched = 64, .n_pages = 14, .context = CONTEXT, .policy = NB_SCHED_LPM },
         { .max_seqs = 8, .max_batched = 128, .n_pages = 20, .context = CONTEXT, .policy = NB_SCHED_PRIORITY, .step_ms = 70 },
         { .max_seqs = 4, .max_batched = 512, .n_pages = 60, .context = CONTEXT },
+        { .max_seqs = 8, .max_batched = 64, .n_pages = 14, .context = CONTEXT, .lfu = true },
+        { .max_seqs = 3, .max_batched = 96, .n_pages = 30, .context = CONTEXT, .lfu = true, .n_states = 3 },
         { .max_seqs = 8, .max_batched = 64, .n_pages = 12, .context = CONTEXT, .no_prefix_cache = true },
         { .max_seqs = 6, .max_batched = 96, .n_pages = 12, .context = CONTEXT, .max_per_key = 2 },
         { .max_seqs = 8, .max_batched = 64, .n_pages = 16, .context = CONTEXT, .n_states = 3 },

@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "engine/kv.h"
 
-enum { PAGES = 13, TABLES = 6, MOST = 8 };
+enum { PAGES = 13, TABLES = 6, MOST = 8, LOST = PAGES };
 
 static uint64_t pick(uint64_t stream, uint64_t *at, uint64_t n)
 {
@@ -24,12 +24,16 @@ static uint64_t pick(uint64_t stream, uint64_t *at, uint64_t n)
 typedef struct naive {
     uint32_t ref[PAGES], order[PAGES];
     size_t n_free;
-    uint64_t content[PAGES]; /* 0: not to be found */
+    uint64_t content[PAGES]; /* 0: not published */
+    uint32_t parent[PAGES];  /* the page before, 0: the first of a chain, LOST: it holds something else now */
+    bool lfu;
+    uint64_t hits[PAGES], used[PAGES], clock;
 } naive;
 
-static void naive_init(naive *m)
+static void naive_init(naive *m, bool lfu)
 {
     memset(m, 0, sizeof *m);
+    m->lfu = lfu;
     for (uint32_t p = 1; p < PAGES; p++)
         m->order[m->n_free++] = p;
 }
@@ -39,17 +43,57 @@ static void naive_remove(naive *m, size_t at)
     memmove(m->order + at, m->order + at + 1, (--m->n_free - at) * sizeof *m->order);
 }
 
+/* The page holds something else from now on, nothing follows it. */
+static void naive_orphan(naive *m, uint32_t p)
+{
+    for (size_t q = 0; q < PAGES; q++)
+        if (m->parent[q] == p)
+            m->parent[q] = LOST;
+}
+
+static uint32_t naive_find(const naive *m, uint32_t parent, uint64_t content)
+{
+    for (uint32_t p = 1; p < PAGES; p++)
+        if (m->content[p] == content && m->parent[p] == parent)
+            return p;
+    return 0;
+}
+
+static bool naive_leaf(const naive *m, uint32_t p)
+{
+    for (size_t q = 0; q < PAGES; q++)
+        if (m->content[q] && m->parent[q] == p)
+            return false;
+    return true;
+}
+
+/* Place in the order of what is taken next. */
+static size_t naive_next(const naive *m)
+{
+    size_t best = 0;
+    bool any = false;
+
+    if (!m->lfu || !m->content[m->order[0]])
+        return 0;
+    for (size_t i = 0; i < m->n_free; i++) {
+        const uint32_t p = m->order[i], b = m->order[best];
+        if (naive_leaf(m, p) && (!any || m->hits[p] < m->hits[b] || (m->hits[p] == m->hits[b] && m->used[p] < m->used[b]))) {
+            best = i;
+            any = true;
+        }
+    }
+    return best;
+}
+
 static uint32_t naive_alloc(naive *m)
 {
-    const uint32_t p = m->n_free ? m->order[0] : 0;
+    const size_t next = m->n_free ? naive_next(m) : 0;
+    const uint32_t p = m->n_free ? m->order[next] : 0;
 
     if (p) {
-        const uint64_t c = m->content[p];
-        for (size_t q = 0; c && c != UINT64_MAX && q < PAGES; q++) /* nobody gets to what follows it any more */
-            if (m->content[q] > c && m->content[q] / 100 == c / 100)
-                m->content[q] = UINT64_MAX;
-        naive_remove(m, 0);
-        m->content[p] = 0;
+        naive_remove(m, next);
+        naive_orphan(m, p);
+        m->content[p] = m->hits[p] = 0;
         m->ref[p] = 1;
     }
     return p;
@@ -63,12 +107,14 @@ static void naive_ref(naive *m, uint32_t p)
             break;
         }
     m->ref[p]++;
+    m->hits[p]++;
 }
 
 static void naive_release(naive *m, uint32_t p)
 {
     if (--m->ref[p] > 0)
         return;
+    m->used[p] = ++m->clock;
     if (m->content[p]) {
         m->order[m->n_free++] = p;
     } else {
@@ -105,10 +151,8 @@ static void start(nb_kv *kv, naive *m, table *t, uint64_t text)
         t->hash[i + 1] = nb_kv_hash(&t->hash[i], ids);
     }
     for (size_t i = 0; i < MOST; i++) {
-        uint32_t want = 0;
+        const uint32_t want = naive_find(m, parent, text * 100 + i + 1);
         ids_of(text, i, ids);
-        for (uint32_t p = 1; p < PAGES; p++)
-            want = m->content[p] == text * 100 + i + 1 ? p : want;
         parent = nb_kv_find(kv, parent, &t->hash[i + 1], &t->hash[i], ids);
         assert_int_equal(parent, want);
         if (!parent)
@@ -120,20 +164,21 @@ static void start(nb_kv *kv, naive *m, table *t, uint64_t text)
     t->published = t->n;
 }
 
-/* AT-1, AT-2: the page taken is always the one that the naive model names. */
-static void test_histories(void **state)
+/* AT-1, AT-2, RAD-3: the page taken is always the one that the naive model names. */
+static void run_histories(bool lfu)
 {
     size_t evictions = 0;
 
-    (void)state;
     for (uint64_t stream = 0; stream < 60; stream++) {
         static table t[TABLES];
         static naive m;
         nb_kv kv;
         uint64_t at = 0;
         memset(t, 0, sizeof t);
-        naive_init(&m);
+        naive_init(&m, lfu);
         assert_int_equal(nb_kv_init(&kv, PAGES, NULL), NB_OK);
+        if (lfu)
+            assert_int_equal(nb_kv_use_lfu(&kv, NULL), NB_OK);
         for (int step = 0; step < 400; step++) {
             table *x = &t[pick(stream, &at, TABLES)];
             uint32_t refs[PAGES] = { 0 };
@@ -149,19 +194,15 @@ static void test_histories(void **state)
             } else if (what < 8 && x->published < x->n) { /* publish the next block */
                 const size_t b = x->published++;
                 const uint64_t content = x->text * 100 + b + 1;
-                const bool reached = b == 0 || m.content[x->canon] == content - 1; /* else what comes before was lost */
+                const uint32_t before = b ? x->canon : 0, first = naive_find(&m, before, content);
                 int32_t ids[NB_PAGE];
-                uint32_t first = 0;
                 ids_of(x->text, b, ids);
-                for (uint32_t p = 1; p < PAGES && reached; p++)
-                    first = m.content[p] == content ? p : first;
-                x->canon = nb_kv_publish(&kv, x->page[b], b ? x->canon : 0, &x->hash[b], &x->hash[b + 1], ids);
-                if (first)
-                    assert_int_equal(x->canon, first);
-                else if (x->canon == x->page[b])
-                    m.content[x->page[b]] = reached ? content : UINT64_MAX;
-                else
-                    assert_false(reached);
+                x->canon = nb_kv_publish(&kv, x->page[b], before, &x->hash[b], &x->hash[b + 1], ids);
+                assert_int_equal(x->canon, first ? first : x->page[b]);
+                if (!first) {
+                    m.content[x->page[b]] = content;
+                    m.parent[x->page[b]] = before;
+                }
             } else if (what < 9) { /* end */
                 nb_kv_release(&kv, x->page, x->n);
                 while (x->n > 0)
@@ -169,12 +210,13 @@ static void test_histories(void **state)
                 x->text = 0;
             } else if (pick(stream, &at, 10) == 0) {
                 nb_kv_reset(&kv);
-                for (size_t p = 0; p < PAGES; p++) /* free ones are pushed to the head in order of number */
+                for (uint32_t p = 0; p < PAGES; p++) /* free ones are pushed to the head in order of number */
                     if (m.content[p]) {
                         m.content[p] = 0;
+                        naive_orphan(&m, p);
                         if (m.ref[p] == 0) {
-                            naive_ref(&m, (uint32_t)p);
-                            naive_release(&m, (uint32_t)p);
+                            naive_ref(&m, p);
+                            naive_release(&m, p);
                         }
                     }
             }
@@ -192,6 +234,49 @@ static void test_histories(void **state)
         nb_kv_clear(&kv);
     }
     assert_true(evictions > 1000);
+}
+
+static void test_histories(void **state)
+{
+    (void)state;
+    run_histories(false);
+}
+
+static void test_histories_lfu(void **state)
+{
+    (void)state;
+    run_histories(true);
+}
+
+/* RAD-3: a chain that was hit outlives a younger one, and its end goes before its beginning. */
+static void test_lfu(void **state)
+{
+    const nb_hash root = { { 1 } };
+    int32_t ids[4][NB_PAGE] = { { 1 }, { 2 }, { 3 }, { 4 } };
+    nb_hash h[4];
+    uint32_t page[4];
+    nb_kv kv;
+
+    (void)state;
+    assert_int_equal(nb_kv_init(&kv, 5, NULL), NB_OK);
+    assert_int_equal(nb_kv_use_lfu(&kv, NULL), NB_OK);
+    for (size_t i = 0; i < 4; i++) { /* two chains of two blocks */
+        const nb_hash *before = i % 2 ? &h[i - 1] : &root;
+        h[i] = nb_kv_hash(before, ids[i]);
+        page[i] = nb_kv_alloc(&kv);
+        nb_kv_publish(&kv, page[i], i % 2 ? page[i - 1] : 0, before, &h[i], ids[i]);
+    }
+    nb_kv_ref(&kv, page[0]);
+    nb_kv_ref(&kv, page[1]);
+    nb_kv_release(&kv, page, 2);
+    nb_kv_release(&kv, page, 2);
+    nb_kv_release(&kv, page + 2, 2);
+    assert_int_equal(nb_kv_alloc(&kv), page[3]);
+    assert_int_equal(nb_kv_alloc(&kv), page[2]);
+    assert_int_equal(nb_kv_alloc(&kv), page[1]);
+    assert_int_equal(nb_kv_alloc(&kv), page[0]);
+    assert_int_equal(nb_kv_alloc(&kv), 0);
+    nb_kv_clear(&kv);
 }
 
 static const char *hex(const nb_hash *h)
@@ -309,8 +394,9 @@ static void test_partial(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_histories),    cmocka_unit_test(test_hash_chain), cmocka_unit_test(test_identity),
-        cmocka_unit_test(test_equal_hashes), cmocka_unit_test(test_partial),
+        cmocka_unit_test(test_histories_lfu), cmocka_unit_test(test_lfu),      cmocka_unit_test(test_histories),
+        cmocka_unit_test(test_hash_chain),    cmocka_unit_test(test_identity), cmocka_unit_test(test_equal_hashes),
+        cmocka_unit_test(test_partial),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
