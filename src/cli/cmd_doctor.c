@@ -20,6 +20,15 @@ const nb_cmd nb_cmd_doctor = {
     .run = run_doctor,
 };
 
+/* Why this table and no other. */
+static const char *why(const nb_doctor *d)
+{
+    for (size_t i = 0; i < d->n_tables; i++)
+        if (d->table[i].runs)
+            return d->table[i].name == d->chosen ? "the best that runs here" : "capped by --cpu or NIBBLE_CPU";
+    return "";
+}
+
 static nb_json *tables_json(const nb_doctor *d)
 {
     nb_json *list = nb_json_new_arr();
@@ -73,9 +82,9 @@ static nb_status print_json(const nb_doctor *d, nb_err *err)
         nb_json_set(o, "version", nb_json_new_str(NB_VERSION)) && nb_json_set(o, "cpu", nb_json_new_str(d->cpu)) &&
         nb_json_set(o, "family", nb_json_new_int(d->family)) && nb_json_set(o, "features", nb_json_new_str(d->features)) &&
         nb_json_set(o, "cores", nb_json_new_int(d->cores)) && nb_json_set(o, "threads", nb_json_new_int(d->threads)) &&
-        nb_json_set(o, "kernels", nb_json_new_str(d->chosen)) && nb_json_set(o, "tables", tables_json(d)) &&
-        nb_json_set(o, "operations", ops_json(d)) && nb_json_set(o, "bits_ok", nb_json_new_bool(d->bits_ok)) &&
-        nb_json_set(o, "memory_bytes", nb_json_new_int((int64_t)d->mem_total)) &&
+        nb_json_set(o, "kernels", nb_json_new_str(d->chosen)) && nb_json_set(o, "why", nb_json_new_str(why(d))) &&
+        nb_json_set(o, "tables", tables_json(d)) && nb_json_set(o, "operations", ops_json(d)) &&
+        nb_json_set(o, "bits_ok", nb_json_new_bool(d->bits_ok)) && nb_json_set(o, "memory_bytes", nb_json_new_int((int64_t)d->mem_total)) &&
         nb_json_set(o, "free_bytes", nb_json_new_int((int64_t)d->mem_free)) &&
         nb_json_set(o, "huge_pages", nb_json_new_str(d->huge_mode)) &&
         nb_json_set(o, "huge_share",
@@ -104,11 +113,18 @@ static void print_table(const nb_doctor *d)
                !t->runs    ? "not here, lacks "
                : t->agrees ? "bits as scalar"
                            : "WRONG BITS");
-        printf("%s%s\n", t->runs ? "" : t->lacks, t->name == d->chosen ? "; in use" : "");
+        if (t->name == d->chosen)
+            printf("; in use: %s\n", why(d));
+        else
+            printf("%s\n", t->lacks);
     }
     printf("\n");
-    for (size_t i = 0; i < d->n_ops; i++)
-        printf("  %-20s %-13s %s\n", d->op[i].name, d->op[i].tier, d->op[i].agrees ? "ok" : "WRONG");
+    for (size_t i = 0; i < d->n_ops; i++) {
+        printf("  %-20s %-13s %s", d->op[i].name, d->op[i].tier, d->op[i].agrees ? "ok" : "WRONG");
+        if (d->op[i].tier != d->chosen)
+            printf("; %s has none of its own", d->chosen);
+        putchar('\n');
+    }
     printf("\n  memory        %s, %s free\n", nb_human_bytes(a, sizeof a, d->mem_total), nb_human_bytes(b, sizeof b, d->mem_free));
     if (d->huge_got == SIZE_MAX)
         printf("  huge pages    %s\n", d->huge_mode[0] ? d->huge_mode : "unknown");

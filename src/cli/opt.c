@@ -18,7 +18,8 @@ static void common_opts(nb_cli *cli, bool *verbose, bool *help, const char **err
         { "-q,--quiet", NB_OPT_FLAG, &cli->quiet, 0, 0, NULL, "no narration on stderr" },
         { "-v,--verbose", NB_OPT_FLAG, verbose, 0, 0, NULL, "more of it" },
         { "--threads", NB_OPT_INT, &cli->threads, 1, 1024, "N", "threads (default: every core this process may use)" },
-        { "--cpu", NB_OPT_STR, &cli->cpu, 0, 0, "NAME", "cap the kernels: scalar, avx2, neon ... (see nibble doctor); also NIBBLE_CPU" },
+        { "--cpu,--cpu-cap", NB_OPT_STR, &cli->cpu, 0, 0, "NAME",
+          "cap the kernels: scalar, avx2, neon ... (see nibble doctor); also NIBBLE_CPU" },
         { "--errors", NB_OPT_STR, errors, 0, 0, "json", "errors on stderr as one JSON object a line" },
         { "-h,--help", NB_OPT_FLAG, help, 0, 0, NULL, "this page" },
     };

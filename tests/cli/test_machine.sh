@@ -3,7 +3,7 @@ set -eu
 
 model=models/pemberley-4m
 "$NIBBLE" doctor >"$TMP/doctor"
-grep -q 'bits as scalar; in use' "$TMP/doctor"
+grep -q 'bits as scalar; in use: the best that runs here' "$TMP/doctor"
 grep -q '4-bit product ' "$TMP/doctor"
 ! grep -q WRONG "$TMP/doctor"
 "$NIBBLE" doctor --cpu scalar --threads 1 --json >"$TMP/doctor.json"
@@ -12,6 +12,9 @@ grep -q '"kernels": "scalar"' "$TMP/doctor.json"
 grep -q '"read_bytes_s"' "$TMP/doctor.json"
 grep -q 'small models decode on [1-9]' "$TMP/doctor"
 grep -q '"small_model_threads": 1,' "$TMP/doctor.json"
+"$NIBBLE" doctor --cpu-cap scalar >"$TMP/doctor"
+grep -q '^ .*scalar .*; in use: capped by --cpu or NIBBLE_CPU$' "$TMP/doctor"
+grep -q 'bf16 product  *scalar  *ok$' "$TMP/doctor"
 NIBBLE_CPU=scalar "$NIBBLE" doctor --json >"$TMP/doctor.json"
 grep -q '"kernels": "scalar"' "$TMP/doctor.json"
 echo "ok doctor"
