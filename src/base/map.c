@@ -407,6 +407,11 @@ nb_status nb_out_pwrite(nb_out *o, uint64_t off, const void *p, size_t n, nb_err
     return NB_OK;
 }
 
+nb_status nb_out_private(nb_out *o, nb_err *err)
+{
+    return fchmod(o->fd, 0600) == 0 ? NB_OK : nb_write_failed(err, errno, o->path, "setting who may read it");
+}
+
 nb_status nb_out_write(nb_out *o, const void *p, size_t n, nb_err *err)
 {
     const nb_status rc = nb_out_pwrite(o, o->off, p, n, err);

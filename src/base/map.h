@@ -47,6 +47,7 @@ nb_status nb_out_room(const char *path, uint64_t n, nb_err *err);
 /* One output file. nb_out_open creates "<path>.nibble-XXXXXX" exclusively. */
 typedef struct nb_out nb_out;
 nb_status nb_out_open(nb_out **out, const char *path, bool force, nb_err *err); /* NB_EEXISTS when present and !force */
+nb_status nb_out_private(nb_out *o, nb_err *err);                               /* before writing: nobody but its owner may read it */
 nb_status nb_out_write(nb_out *o, const void *p, size_t n, nb_err *err);        /* append */
 /* The file will have n bytes: room for them is taken now, so that a full disk is told at once and writing is faster. NB_EWRITE; where
  * the file system cannot do this, NB_OK and nothing happens. */

@@ -27,8 +27,8 @@ extern const size_t nb_page_html_size;
 enum { QUEUE_POOLS = 8 }; /* prompt tokens that may wait, in KV pools */
 
 typedef struct serve_opts {
-    const char *host, *key_file, *kv, *act, *kv_cache, *scope, *policy, *tool_parser, *reasoning_parser, *generation_config, *sampler,
-        *template_file, *log_format, *metrics_prefix, *evict, *errors;
+    const char *host, *key_file, *kv, *act, *kv_cache, *cache_dir, *cache_disk, *scope, *policy, *tool_parser, *reasoning_parser,
+        *generation_config, *sampler, *template_file, *log_format, *metrics_prefix, *evict, *errors;
     int64_t port, context, max_seqs, max_batched, max_queued, max_queued_tokens, max_per_key, max_n, max_conns, max_body_mib, prepare,
         stream_interval;
     double step_ms, queue_timeout, request_timeout, drain_s, stall_s, priority_age, max_queue_age, head_s, body_s, idle_s, write_s;
@@ -48,7 +48,7 @@ typedef struct serve {
     nb_server *server;
     nb_answer_defaults model;
     nb_json *info;
-    uint8_t fingerprint[32];
+    uint8_t fingerprint[32], disk_fingerprint[32]; /* of the model; of all its bytes and this program, where blocks are kept on disk */
     char identity[512], name[256], isa[64];
     nb_host host;
     const char *served[65]; /* names of the model */
@@ -101,6 +101,11 @@ static nb_status check_opts(const serve *s, nb_err *err)
         return nb_fail(err, NB_EARG, "net.unsafe_bind", "HT-27",
                        "--host %s can be reached from other machines and there is no --api-key; give one, or say --allow-unsafe-bind",
                        o->host);
+    if (!o->cache_dir != !o->cache_disk)
+        return nb_fail(err, NB_EARG, "arg.value", "KV-27", "--prefix-cache-dir and --prefix-cache-disk are given together");
+    if (o->cache_dir && (o->no_cache || !*o->cache_dir))
+        return nb_fail(err, NB_EARG, "arg.value", "KV-27", "--prefix-cache-dir %s",
+                       o->no_cache ? "cannot be used with --no-prefix-cache" : "is empty");
     if (o->scope && strcmp(o->scope, "global") != 0 && strcmp(o->scope, "key") != 0 && strcmp(o->scope, "request") != 0)
         return nb_fail(err, NB_EARG, "arg.value", "", "--prefix-cache-scope is global, key or request");
     if (o->evict && strcmp(o->evict, "lru") != 0 && strcmp(o->evict, "lfu") != 0)
@@ -177,13 +182,16 @@ static void hash_text(nb_sha256 *h, const char *p, size_t n)
     nb_sha256_add(h, p ? p : "", n);
 }
 
-/* What the model is: configuration, tokenizer, and every tensor by name, type, shape and its first and last bytes. */
-static nb_status fingerprint(serve *s, nb_err *err)
+/* What the model is: configuration, tokenizer, and every tensor by name, type, shape and its first and last bytes. whole: by all of its
+ * bytes, and this program: what is kept over restarts must not outlive a change of either. */
+static nb_status fingerprint(const serve *s, bool whole, uint8_t out[32], nb_err *err)
 {
     static const char *const files[] = { "config.json", "tokenizer.json", "quantize_config.json", "quantization_config.json" };
     nb_sha256 h;
 
-    nb_sha256_init(&h);
+    nb_sha256_init_by(&h, nb_kern_sha256(nb_cpu_features()));
+    if (whole)
+        hash_text(&h, NB_VERSION NB_COMMIT, strlen(NB_VERSION NB_COMMIT));
     for (size_t i = 0; i < NB_LEN(files); i++) {
         const char *p;
         size_t n;
@@ -195,18 +203,21 @@ static nb_status fingerprint(serve *s, nb_err *err)
     }
     for (size_t i = 0; i < s->l.store->n_tensors; i++) {
         const nb_tensor *t = &s->l.store->tensors[i];
-        const size_t edge = t->n_bytes < 256 ? (size_t)t->n_bytes : 256;
+        const size_t edge = whole || t->n_bytes < 256 ? (size_t)t->n_bytes : 256;
 
         hash_text(&h, t->name, t->name_len);
         nb_sha256_add_le32(&h, (uint32_t)t->dtype);
         for (unsigned d = 0; d < t->rank; d++)
             nb_sha256_add_le32(&h, (uint32_t)t->shape[d]);
+        if (whole && !t->data)
+            return nb_fail(err, NB_EUNSUPPORTED, "disk.model", "KV-27", "--prefix-cache-dir: the bytes of %.*s cannot be checked",
+                           (int)t->name_len, t->name);
         if (t->data) {
             nb_sha256_add(&h, t->data, edge);
             nb_sha256_add(&h, t->data + (size_t)t->n_bytes - edge, edge);
         }
     }
-    nb_sha256_end(&h, s->fingerprint);
+    nb_sha256_end(&h, out);
     return NB_OK;
 }
 
@@ -269,6 +280,7 @@ static nb_status open_engine(serve *s, nb_err *err)
                          .step_ms = s->o.step_ms,
                          .no_prefix_cache = s->o.no_cache,
                          .lfu = s->o.evict && strcmp(s->o.evict, "lfu") == 0,
+                         .disk_dir = s->o.cache_dir,
                          .policy = !s->o.policy            ? NB_SCHED_FCFS
                                    : s->o.policy[0] == 'p' ? NB_SCHED_PRIORITY
                                    : s->o.policy[0] == 'l' ? NB_SCHED_LPM
@@ -282,6 +294,8 @@ static nb_status open_engine(serve *s, nb_err *err)
 
     if (rc == NB_OK)
         rc = nb_cli_act(s->o.act, false, &e.a8, err);
+    if (rc == NB_OK && s->o.cache_disk)
+        rc = nb_cli_size("--prefix-cache-disk", s->o.cache_disk, "20G or 20GiB", &e.disk_bytes, err);
     if (rc == NB_OK && c->context && e.context > c->context)
         e.context = c->context;
     if (rc == NB_OK)
@@ -296,7 +310,7 @@ static nb_status open_engine(serve *s, nb_err *err)
         e.context = tokens;
     }
     e.max_queued_tokens = s->o.max_queued_tokens < 0 ? QUEUE_POOLS * tokens : (size_t)s->o.max_queued_tokens;
-    memcpy(e.fingerprint, s->fingerprint, sizeof e.fingerprint);
+    memcpy(e.fingerprint, s->o.cache_dir ? s->disk_fingerprint : s->fingerprint, sizeof e.fingerprint);
     return nb_engine_open(s->l.model, &e, &s->engine, err);
 }
 
@@ -322,7 +336,9 @@ static nb_status open_files(serve *s, const char *path, nb_err *err)
     if (rc == NB_OK)
         rc = nb_load_text(&s->l, path, err);
     s->info = rc == NB_OK ? card_info(s) : NULL;
-    return rc == NB_OK ? fingerprint(s, err) : rc;
+    if (rc == NB_OK)
+        rc = fingerprint(s, false, s->fingerprint, err);
+    return rc == NB_OK && s->o.cache_dir ? fingerprint(s, true, s->disk_fingerprint, err) : rc;
 }
 
 static nb_status load_model(serve *s, nb_err *err)
@@ -658,6 +674,9 @@ static nb_status run_serve(nb_cli *cli, int argc, char **argv, nb_err *err)
         { "--kv", NB_OPT_STR, &s.o.kv, 0, 0, "f16|q8|f32", "how keys and values are kept (default f16)" },
         { "--act", NB_OPT_STR, &s.o.act, 0, 0, NB_CLI_ACT, NB_CLI_ACT_HELP },
         { "--no-prefix-cache", NB_OPT_FLAG, &s.o.no_cache, 0, 0, NULL, "compute every prompt anew" },
+        { "--prefix-cache-dir", NB_OPT_STR, &s.o.cache_dir, 0, 0, "DIR",
+          "keep cached prompts there when the server ends, and read them again" },
+        { "--prefix-cache-disk", NB_OPT_STR, &s.o.cache_disk, 0, 0, "SIZE", "bytes of its files at most, such as 20G or 20GiB" },
         { "--prefix-cache-scope", NB_OPT_STR, &s.o.scope, 0, 0, "SCOPE",
           "who shares cached prompts: global, key or request (default: key with two or more keys)" },
         { "--prefix-cache-policy", NB_OPT_STR, &s.o.evict, 0, 0, "lru|lfu",

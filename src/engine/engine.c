@@ -390,6 +390,7 @@ nb_status nb_engine_warm(nb_engine *e, nb_err *err)
 
 size_t nb_engine_reset_cache(nb_engine *e)
 {
+    nb_disk_reset(e);
     return nb_kv_reset(&e->kv);
 }
 

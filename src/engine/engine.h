@@ -128,7 +128,10 @@ typedef struct nb_engine_opts {
     bool tune;           /* nb_engine_open: measure how many threads serve a small model best (nb_exec_tune) */
     size_t n_states;     /* saved states of recurrent layers for the prefix cache, 0: two a sequence, within an eighth of memory */
     bool no_prefix_cache;
-    bool lfu; /* of cached blocks the least used go first, ends of chains before their beginnings; else the oldest [RAD-3] */
+    bool lfu;             /* of cached blocks the least used go first, ends of chains before their beginnings; else the oldest [RAD-3] */
+    const char *disk_dir; /* blocks are kept there over restarts, made when missing; lives as long as the engine; NULL: nowhere. It
+                           * has a secret of its own, which replaces the one below */
+    uint64_t disk_bytes;  /* of its files */
     nb_sched_policy policy;
     double priority_age_s;     /* a waiting request gains one priority every so many seconds; 0: never [SCH-5] */
     double max_queue_age_s;    /* LPM: older requests go first; 0: 5 */
@@ -174,7 +177,12 @@ bool nb_engine_idle(const nb_engine *e);
  * what is cached. */
 nb_status nb_engine_warm(nb_engine *e, nb_err *err);
 
-/* Drop every cached block that nobody uses, mark the others unpublished [KV-10]. Returns how many were cached. */
+/* Write to o->disk_dir what it does not have of the cached blocks that nobody uses, last used first, as far as disk_bytes allow; files
+ * that were not used longest go. Engines opened later with the same options find them. A failure (a full disk) leaves what was
+ * written before. Without a directory nothing happens [KV-27]. */
+nb_status nb_engine_save_cache(nb_engine *e, nb_err *err);
+/* Drop every cached block that nobody uses, mark the others unpublished [KV-10], and remove those on disk. Returns how many were cached
+ * in memory. */
 size_t nb_engine_reset_cache(nb_engine *e);
 
 /* namespace = HMAC-SHA256(secret, u32 scope || u32 n_key || key || u32 n_salt || salt) [KV-14]. */
@@ -200,10 +208,11 @@ typedef struct nb_engine_stats {
     uint64_t requests, rejected, finished[NB_FINISH_COUNT]; /* finished: choices by reason */
     uint64_t prompt_tokens, output_tokens, queried_tokens, hit_tokens, computed_tokens;
     uint64_t preemptions, evictions, copies, deduplicated, states_saved, numeric_errors;
-    double exec_s, engine_s;        /* time inside the model, and everything else of nb_engine_step() */
-    double prefill_tok_s, decode_s; /* measured: prompt tokens per second of a full step, seconds of a decode step */
-    int few_threads;                /* of a step of a few rows; 0: all */
-    size_t last_rows;               /* of the last step */
+    uint64_t disk_tokens, disk_faults; /* tokens of blocks read from disk; files that were damaged and removed */
+    double exec_s, engine_s;           /* time inside the model, and everything else of nb_engine_step() */
+    double prefill_tok_s, decode_s;    /* measured: prompt tokens per second of a full step, seconds of a decode step */
+    int few_threads;                   /* of a step of a few rows; 0: all */
+    size_t last_rows;                  /* of the last step */
     double last_step_s;
     double last_step_at; /* nb_now() at its end: the heartbeat */
 } nb_engine_stats;

@@ -153,6 +153,8 @@ nb_status nb_engine_open_exec(nb_exec *x, size_t vocab, const nb_engine_opts *o,
         rc = nb_states_open(e, err);
     if (rc == NB_OK)
         rc = nb_near_open(e, err);
+    if (rc == NB_OK)
+        rc = nb_disk_open(e, err);
     if (rc != NB_OK) {
         nb_engine_close(e);
         return rc;
@@ -228,6 +230,7 @@ void nb_engine_close(nb_engine *e)
     nb_free(e->tenants);
     nb_states_close(e);
     nb_near_close(e);
+    nb_disk_close(e);
     nb_kv_clear(&e->kv);
     nb_exec_close(e->exec);
     nb_wipe(e->o.secret, sizeof e->o.secret);

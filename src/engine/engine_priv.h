@@ -20,6 +20,7 @@ typedef enum seq_state {
 typedef struct nb_req nb_req;
 typedef struct nb_states nb_states;
 typedef struct nb_near nb_near;
+typedef struct nb_disk nb_disk;
 
 /* One choice. Its blocks hold the K/V of ids [0, n_computed). */
 typedef struct nb_seq {
@@ -51,7 +52,8 @@ struct nb_req {
     nb_seq *seq;         /* [n] */
     size_t fork_reserve; /* of the coming copies of the last block [KV-18] */
     size_t n, n_done, first_choice, n_prompt, max_ids, n_cached, min_tokens;
-    bool admitted, forked, held, cancelled, no_cache, logprobs, prompt_logprobs, skip; /* skip: not admissible in this pass */
+    bool admitted, forked, held, cancelled, no_cache, logprobs, prompt_logprobs, skip,
+        fetched; /* skip: not admissible in this pass; fetched: disk.c has looked */
     unsigned top;
     int32_t named[NB_MAX_TOP];
     size_t n_named;
@@ -127,6 +129,7 @@ struct nb_engine {
     size_t n_threads;
     uint32_t *refs;    /* [n_pages], o.check */
     nb_states *states; /* NULL: the model keeps none */
+    nb_disk *disk;     /* NULL: blocks are kept in memory only */
     nb_near *near;     /* NULL: layers with a window use the same pages as others */
 
     double rate[N_RATES]; /* seconds a row, by log2 of rows; 0: not measured */
@@ -147,6 +150,11 @@ static inline size_t nb_blocks(size_t tokens)
 }
 
 /* prefix.c */
+/* May s use what others have computed? */
+bool nb_prefix_reads(const nb_engine *e, const nb_seq *s);
+/* Hash of full block b of s, and of the block before it, or the root. */
+const nb_hash *nb_prefix_hash(nb_seq *s, size_t b);
+const nb_hash *nb_prefix_before(nb_seq *s, size_t b);
 /* Blocks of s that can be reused, into s->pages, not yet referenced. Returns how many. */
 size_t nb_prefix_find(nb_engine *e, nb_seq *s);
 /* The same, counted only. */
@@ -163,6 +171,14 @@ void nb_prefix_merge(nb_engine *e, nb_seq *s);
 void nb_prefix_prove(nb_engine *e, nb_seq *s);
 /* The sequence ends without a proof: nothing it computed alone stays; poisoned: nothing at all (PC-06). */
 void nb_prefix_forget(nb_engine *e, nb_seq *s, bool poisoned);
+
+/* disk.c. All do nothing without a directory. */
+nb_status nb_disk_open(nb_engine *e, nb_err *err); /* after states and windows, before any request */
+void nb_disk_close(nb_engine *e);
+/* Before s is admitted: blocks that memory does not have are read, once for each request; they are then found like others. */
+void nb_disk_fetch(nb_engine *e, nb_seq *s);
+/* Remove all files of the directory. */
+void nb_disk_reset(nb_engine *e);
 
 /* near.c. All do nothing when layers with a window have no pages of their own. */
 nb_status nb_near_open(nb_engine *e, nb_err *err);

@@ -164,7 +164,7 @@ uint32_t nb_kv_alloc(nb_kv *kv)
     b->ref = 1;
     b->hits = 0;
     next_gen(b);
-    b->proven = false;
+    b->proven = b->on_disk = false;
     return page;
 }
 

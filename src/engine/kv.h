@@ -32,6 +32,7 @@ typedef struct nb_kv_block {
     uint32_t leaf_at;                /* place in nb_kv.leaf, 0: none */
     uint64_t hits, used;             /* references taken since it was handed out; nb_kv.clock when it became free */
     bool published, proven;          /* proven: logits computed from it were finite (PC-06) */
+    bool on_disk;                    /* disk.c wrote it, or read it there */
     nb_hash hash, parent_hash;
     int32_t ids[NB_PAGE];
 } nb_kv_block;

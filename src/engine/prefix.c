@@ -8,6 +8,11 @@ static bool caches(const nb_engine *e, const nb_seq *s)
     return !e->o.no_prefix_cache && !s->req->no_cache;
 }
 
+bool nb_prefix_reads(const nb_engine *e, const nb_seq *s)
+{
+    return caches(e, s) && !(s->req->prompt_logprobs && s->req->n_told < s->req->n_prompt);
+}
+
 static const nb_hash *hash_before(const nb_seq *s, size_t block)
 {
     return block ? &s->hash[block - 1] : &s->req->root;
@@ -17,6 +22,18 @@ static void hash_up_to(nb_seq *s, size_t blocks)
 {
     for (; s->n_hash < blocks; s->n_hash++)
         s->hash[s->n_hash] = nb_kv_hash(hash_before(s, s->n_hash), s->ids + s->n_hash * NB_PAGE);
+}
+
+const nb_hash *nb_prefix_hash(nb_seq *s, size_t b)
+{
+    hash_up_to(s, b + 1);
+    return &s->hash[b];
+}
+
+const nb_hash *nb_prefix_before(nb_seq *s, size_t b)
+{
+    hash_up_to(s, b);
+    return hash_before(s, b);
 }
 
 /* Published blocks of the first `most`, into pages. */
@@ -39,7 +56,7 @@ size_t nb_prefix_find(nb_engine *e, nb_seq *s)
 {
     size_t n, before;
 
-    if (!caches(e, s) || (s->req->prompt_logprobs && s->req->n_told < s->req->n_prompt))
+    if (!nb_prefix_reads(e, s))
         return 0;
     n = walk(e, s, (s->n_ids - 1) / NB_PAGE, s->pages); /* the last token is computed: its logits are wanted */
     do {                                                /* the longest that all kinds of layers have */
@@ -60,7 +77,7 @@ size_t nb_prefix_tail(nb_engine *e, nb_seq *s)
     size_t shared;
     uint32_t from, page;
 
-    if (left == 0 || e->states || !caches(e, s) || (s->req->prompt_logprobs && s->req->n_told < s->req->n_prompt))
+    if (left == 0 || e->states || !nb_prefix_reads(e, s))
         return 0;
     from = nb_kv_find_partial(&e->kv, s->n_pages ? s->pages[s->n_pages - 1] : 0, hash_before(s, s->n_pages), s->ids + at,
                               left < NB_PAGE ? left : NB_PAGE, &shared);

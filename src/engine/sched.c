@@ -516,6 +516,7 @@ static void admit(nb_engine *e, bool (*may)(nb_engine *, const allowance *, nb_r
             r->skip = true;
             continue;
         }
+        nb_disk_fetch(e, &r->seq[0]);
         if (!may(e, step, r))
             return;
         if (!bring_in(e, &r->seq[0])) {

@@ -33,6 +33,21 @@ void nb_exec_fill_page(nb_exec *x, uint32_t page, uint8_t byte)
     x->ops->fill_page(x, page, byte);
 }
 
+size_t nb_exec_page_bytes(nb_exec *x)
+{
+    return x->ops->page_io ? x->ops->page_io(x, 0, NULL, NULL) : 0;
+}
+
+void nb_exec_save_page(nb_exec *x, uint32_t page, unsigned char *out)
+{
+    x->ops->page_io(x, page, out, NULL);
+}
+
+void nb_exec_load_page(nb_exec *x, uint32_t page, const unsigned char *in)
+{
+    x->ops->page_io(x, page, NULL, in);
+}
+
 void nb_exec_copy_near(nb_exec *x, uint32_t to, uint32_t from)
 {
     x->ops->copy_near(x, to, from);

@@ -54,6 +54,10 @@ uint64_t nb_exec_split_bytes(const nb_config *c, size_t n_pages, int threads);
 /* The keys and values of one page, in all layers: copied from another page, or every byte set. Between steps only. */
 void nb_exec_copy_page(nb_exec *x, uint32_t to, uint32_t from);
 void nb_exec_fill_page(nb_exec *x, uint32_t page, uint8_t byte);
+/* Those bytes in one piece, to be kept elsewhere and put back: how many (0: this executor cannot), out, and in again. */
+size_t nb_exec_page_bytes(nb_exec *x);
+void nb_exec_save_page(nb_exec *x, uint32_t page, unsigned char *out);
+void nb_exec_load_page(nb_exec *x, uint32_t page, const unsigned char *in);
 /* The same for pages of layers with a window, where they are numbered apart. */
 void nb_exec_copy_near(nb_exec *x, uint32_t to, uint32_t from);
 void nb_exec_fill_near(nb_exec *x, uint32_t page, uint8_t byte);
@@ -136,6 +140,7 @@ typedef struct nb_exec_ops {
     nb_status (*head)(nb_exec *x, const float *h, size_t m, float *logits, nb_err *err);
     void (*copy_page)(nb_exec *x, uint32_t to, uint32_t from);
     void (*fill_page)(nb_exec *x, uint32_t page, uint8_t byte);
+    size_t (*page_io)(nb_exec *x, uint32_t page, unsigned char *out, const unsigned char *in); /* may be NULL; either may be; bytes */
     void (*copy_near)(nb_exec *x, uint32_t to, uint32_t from); /* these two only where opts.n_near is obeyed */
     void (*fill_near)(nb_exec *x, uint32_t page, uint8_t byte);
     size_t (*state_bytes)(const nb_exec *x); /* the rest only where this is not NULL */

@@ -497,6 +497,7 @@ static const nb_exec_ops cpu_ops = {
     .head = cpu_head,
     .copy_page = nb_xcpu_copy_page,
     .fill_page = nb_xcpu_fill_page,
+    .page_io = nb_xcpu_page_io,
     .copy_near = nb_xcpu_copy_near,
     .fill_near = nb_xcpu_fill_near,
     .state_bytes = nb_xcpu_state_bytes,

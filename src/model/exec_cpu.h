@@ -118,6 +118,7 @@ void nb_xcpu_close(nb_exec *base);
 uint64_t nb_xcpu_bytes(const nb_exec *base);
 void nb_xcpu_copy_page(nb_exec *base, uint32_t to, uint32_t from);
 void nb_xcpu_fill_page(nb_exec *base, uint32_t page, uint8_t byte);
+size_t nb_xcpu_page_io(nb_exec *base, uint32_t page, unsigned char *out, const unsigned char *in);
 void nb_xcpu_copy_near(nb_exec *base, uint32_t to, uint32_t from);
 void nb_xcpu_fill_near(nb_exec *base, uint32_t page, uint8_t byte);
 /* Do some layers rotate by a table of their own? */

@@ -269,6 +269,32 @@ void nb_xcpu_fill_page(nb_exec *base, uint32_t page, uint8_t byte)
     fill_pages((nb_xcpu *)base, false, page, byte);
 }
 
+/* n bytes of a pool at `at` of a piece, where there is one. */
+static void move_part(unsigned char *pool, size_t n, unsigned char *out, const unsigned char *in, size_t at)
+{
+    if (out && n)
+        memcpy(out + at, pool, n);
+    if (in && n)
+        memcpy(pool, in + at, n);
+}
+
+size_t nb_xcpu_page_io(nb_exec *base, uint32_t page, unsigned char *out, const unsigned char *in)
+{
+    nb_xcpu *x = (nb_xcpu *)base;
+    size_t at = 0;
+
+    for (size_t l = 0; l < x->m->cfg.n_layers; l++) {
+        const nb_kv_place *p = &x->kv_of[l];
+        if (!p->own || p->near)
+            continue;
+        move_part(x->kv + p->base + page * p->page, p->page, out, in, at);
+        at += p->page;
+        move_part(x->kv + p->side + page * p->side_page, p->side_page, out, in, at);
+        at += p->side_page;
+    }
+    return at;
+}
+
 void nb_xcpu_copy_near(nb_exec *base, uint32_t to, uint32_t from)
 {
     copy_pages((nb_xcpu *)base, true, to, from);

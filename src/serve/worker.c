@@ -314,6 +314,18 @@ nb_status nb_worker_open(const nb_worker_opts *o, nb_worker **out, nb_err *err)
     return NB_OK;
 }
 
+/* A cache that cannot be kept is no failure. */
+static void save_cache(nb_worker *w)
+{
+    nb_err err = { 0 };
+    char line[640];
+
+    if (w->broken || nb_engine_save_cache(w->o.engine, &err) == NB_OK)
+        return;
+    nb_err_format(&err, line, sizeof line);
+    nb_log(w->o.host, NB_LOG_WARN, "the prefix cache is not kept: %s", line);
+}
+
 void nb_worker_close(nb_worker *w)
 {
     nb_gen *g;
@@ -343,6 +355,7 @@ void nb_worker_close(nb_worker *w)
         nb_response_progress(g);
         nb_worker_finish(w, g);
     }
+    save_cache(w);
     nb_engine_close(w->o.engine);
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->to_prepare);

@@ -390,3 +390,45 @@ error "JT-13 without end" 400 invalid_request_error template_limit '"messages"'
 post /v1/chat/completions '{"messages":[{"role":"user","content":"x"}],"max_tokens":1,"chat_template":"{% if %}"}'
 [ "$status" = 400 ] || fail "JT-13 broken: $status"
 stop TERM 0
+
+# AT-16, KV-27: prompts stay cached over a restart; a damaged file, or another model, is a miss; the text is the same.
+disk="--max-model-len 256 --kv-cache 16M --prefix-cache-dir $TMP/kept --prefix-cache-disk 64M"
+long="$prompt, that a single man in possession of a good fortune, must be in want of a wife. However little known the feelings"
+long_answer() { # the text, and how many tokens of the prompt were cached
+    post /v1/completions "{\"prompt\":\"$long\",\"max_tokens\":16,\"temperature\":0}"
+    text=$(sed -n 's/.*"text":"\([^"]*\)".*/\1/p' "$TMP/body")
+    cached=$(sed -n 's/.*"prompt_tokens_details":{"cached_tokens":\([0-9]*\)}.*/\1/p' "$TMP/body")
+}
+# shellcheck disable=SC2086
+restart() { # OPTIONS...: ends the server, if any, and starts it with the directory
+    [ -z "$pid" ] || stop TERM 0
+    start $disk "$@"
+}
+restart
+long_answer
+first=$text; [ -n "$first" ] && [ "$cached" = 0 ] || fail "AT-16: first: $cached cached: $text"
+restart
+long_answer
+[ "$text" = "$first" ] && [ "$cached" -ge 32 ] || fail "AT-16: after a restart: $cached cached: $text"
+[ -z "$(find "$TMP/kept" -type f ! -perm 600)" ] || fail "AT-16: others may read the files"
+stop TERM 0
+for file in "$TMP"/kept/*.kv; do printf x | dd of="$file" bs=1 seek=5000 conv=notrunc 2>/dev/null; done
+restart
+long_answer
+[ "$text" = "$first" ] && [ "$cached" = 0 ] || fail "AT-16: damaged: $cached cached: $text"
+restart --kv q8
+long_answer
+[ "$cached" = 0 ] || fail "AT-16: other keys: $cached cached"
+restart
+long_answer
+[ "$text" = "$first" ] && [ "$cached" -ge 32 ] || fail "AT-16: written again: $cached cached: $text"
+post /reset_prefix_cache ''
+[ -z "$(find "$TMP/kept" -name '*.kv')" ] || fail "AT-16: reset leaves files"
+long_answer
+rm -r "$TMP/kept"
+stop TERM 0
+grep -q 'the prefix cache is not kept' "$TMP/err" || fail "AT-16: no warning"
+rc=0
+"$NIBBLE" serve "$model" --prefix-cache-dir "$TMP/kept" 2>"$TMP/err" || rc=$?
+[ $rc -eq 2 ] && grep -q 'given together' "$TMP/err" || fail "KV-27: half of the options: $rc"
+echo "ok AT-16 disk tier"

@@ -121,6 +121,17 @@ static void fake_fill_page(nb_exec *x, uint32_t page, uint8_t byte)
     memset(f->cell + page * NB_PAGE, byte, NB_PAGE * sizeof *f->cell);
 }
 
+static size_t fake_page_io(nb_exec *x, uint32_t page, unsigned char *out, const unsigned char *in)
+{
+    int32_t *cell = ((fake *)x)->cell + page * NB_PAGE;
+
+    if (out)
+        memcpy(out, cell, NB_PAGE * sizeof *cell);
+    if (in)
+        memcpy(cell, in, NB_PAGE * sizeof *cell);
+    return NB_PAGE * sizeof *cell;
+}
+
 static void fake_copy_near(nb_exec *x, uint32_t to, uint32_t from)
 {
     fake *f = (fake *)x;
@@ -156,6 +167,7 @@ static const nb_exec_ops fake_ops = { .close = fake_close,
                                       .run = fake_run,
                                       .copy_page = fake_copy_page,
                                       .fill_page = fake_fill_page,
+                                      .page_io = fake_page_io,
                                       .copy_near = fake_copy_near,
                                       .fill_near = fake_fill_near,
                                       .state_bytes = fake_state_bytes,

@@ -4,6 +4,7 @@
 #include "unit/model/fixture.h"
 #include "unit/model/memmodel.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
@@ -47,6 +48,18 @@ static void spy_copy(nb_exec *b, uint32_t to, uint32_t from)
 static void spy_fill(nb_exec *b, uint32_t page, uint8_t byte)
 {
     nb_exec_fill_page(((spy *)b)->x, page, byte);
+}
+
+static size_t spy_page_io(nb_exec *b, uint32_t page, unsigned char *out, const unsigned char *in)
+{
+    spy *s = (spy *)b;
+    const size_t n = s->x->ops->page_io(s->x, page, out, in), cells = NB_PAGE * sizeof *s->cell;
+
+    if (out)
+        memcpy(out + n, s->cell + page * NB_PAGE, cells);
+    if (in)
+        memcpy(s->cell + page * NB_PAGE, in + n, cells);
+    return n + cells;
 }
 
 static void spy_copy_near(nb_exec *b, uint32_t to, uint32_t from)
@@ -112,6 +125,7 @@ static const nb_exec_ops spy_ops = { .close = spy_close,
                                      .run = spy_run,
                                      .copy_page = spy_copy,
                                      .fill_page = spy_fill,
+                                     .page_io = spy_page_io,
                                      .copy_near = spy_copy_near,
                                      .fill_near = spy_fill_near,
                                      .state_bytes = spy_state_bytes,
@@ -127,25 +141,28 @@ typedef struct variant {
     bool no_cache, twice;
     size_t n;
     bool apart; /* layers with a window have pages of their own */
+    bool disk;  /* blocks go to disk at the end: the second such run begins with those of the first */
 } variant;
 
 static const variant variants[] = {
-    { "alone, no cache", 1, 0, 40, 512, 0, true, false, 1, false },
-    { "together", N_ASK, 0, 60, 512, 0, true, false, 1, false },
-    { "together, slices of 1", N_ASK, 1, 60, 64, 0, true, false, 1, false },
-    { "slices of 31", 3, 31, 60, 96, 0, true, false, 1, false },
-    { "slices of 32", 3, 32, 60, 96, 0, true, false, 1, false },
-    { "cache, one after another", 1, 0, 40, 512, 0, false, true, 1, false },
-    { "cache, together", N_ASK, 0, 60, 128, 0, false, true, 1, false },
-    { "cache, slices of 7", 4, 7, 60, 64, 0, false, true, 1, false },
-    { "blocks taken back", N_ASK, 0, 9, 128, 0, false, true, 1, false },
-    { "blocks taken back, no cache", N_ASK, 0, 9, 128, 0, true, false, 1, false },
-    { "choices, blocks taken back", 3, 0, 9, 128, 0, false, true, 3, false },
-    { "windows apart", N_ASK, 0, 30, 128, 0, false, true, 1, true },
-    { "windows apart, blocks taken back", N_ASK, 0, 9, 128, 0, false, true, 3, true },
-    { "windows apart, slices of 7", 4, 7, 60, 64, 0, false, true, 1, true },
-    { "3 threads", N_ASK, 0, 30, 128, 3, false, true, 1, false },
-    { "16 threads", 4, 0, 30, 128, 16, false, false, 1, false },
+    { "alone, no cache", 1, 0, 40, 512, 0, true, false, 1, false, false },
+    { "together", N_ASK, 0, 60, 512, 0, true, false, 1, false, false },
+    { "together, slices of 1", N_ASK, 1, 60, 64, 0, true, false, 1, false, false },
+    { "slices of 31", 3, 31, 60, 96, 0, true, false, 1, false, false },
+    { "slices of 32", 3, 32, 60, 96, 0, true, false, 1, false, false },
+    { "cache, one after another", 1, 0, 40, 512, 0, false, true, 1, false, false },
+    { "cache, together", N_ASK, 0, 60, 128, 0, false, true, 1, false, false },
+    { "cache, slices of 7", 4, 7, 60, 64, 0, false, true, 1, false, false },
+    { "blocks taken back", N_ASK, 0, 9, 128, 0, false, true, 1, false, false },
+    { "blocks taken back, no cache", N_ASK, 0, 9, 128, 0, true, false, 1, false, false },
+    { "choices, blocks taken back", 3, 0, 9, 128, 0, false, true, 3, false, false },
+    { "windows apart", N_ASK, 0, 30, 128, 0, false, true, 1, true, false },
+    { "windows apart, blocks taken back", N_ASK, 0, 9, 128, 0, false, true, 3, true, false },
+    { "windows apart, slices of 7", 4, 7, 60, 64, 0, false, true, 1, true, false },
+    { "to disk", 1, 0, 40, 512, 0, false, false, 1, false, true },
+    { "from disk", N_ASK, 0, 40, 128, 0, false, false, 1, false, true },
+    { "3 threads", N_ASK, 0, 30, 128, 3, false, true, 1, false, false },
+    { "16 threads", 4, 0, 30, 128, 16, false, false, 1, false, false },
 };
 
 /* Request i: prompts share the beginning, up to different places; every other answer is drawn. */
@@ -161,6 +178,9 @@ static void make_request(nb_request *r, int32_t *ids, size_t i, size_t vocab)
                        .sampling = { .temperature = (float)(i % 2), .top_p = 1, .repetition_penalty = 1, .seed = i } };
 }
 
+/* Of the runs of one model. */
+static char disk_dir[] = "/tmp/nibble-kept-XXXXXX";
+
 static nb_engine *open_variant(fixture *f, spy *s, const variant *v, nb_dtype kv, nb_pool *pool)
 {
     const size_t window = nb_exec_window(nb_model_config(f->model));
@@ -168,18 +188,19 @@ static nb_engine *open_variant(fixture *f, spy *s, const variant *v, nb_dtype kv
     const nb_exec_opts xo = {
         .n_near = n_near, .pool = pool, .max_m = v->max_batched, .n_pages = v->n_pages, .n_states = 8, .kv_dtype = kv
     };
-    const nb_engine_opts o = { .pool = pool,
-                               .context = CONTEXT,
-                               .max_seqs = 8,
-                               .max_batched = v->max_batched,
-                               .chunk = v->chunk,
-                               .n_pages = v->n_pages,
-                               .kv_dtype = kv,
-                               .no_prefix_cache = v->no_cache,
-                               .config = nb_model_config(f->model),
-                               .n_near = n_near,
-                               .window = n_near ? window : 0,
-                               .check = true };
+    nb_engine_opts o = { .pool = pool,
+                         .context = CONTEXT,
+                         .max_seqs = 8,
+                         .max_batched = v->max_batched,
+                         .chunk = v->chunk,
+                         .n_pages = v->n_pages,
+                         .kv_dtype = kv,
+                         .no_prefix_cache = v->no_cache,
+                         .config = nb_model_config(f->model),
+                         .n_near = n_near,
+                         .window = n_near ? window : 0,
+                         .disk_bytes = 1 << 30,
+                         .check = true };
     nb_engine *e = NULL;
     nb_err err = { 0 };
 
@@ -187,7 +208,11 @@ static nb_engine *open_variant(fixture *f, spy *s, const variant *v, nb_dtype kv
     s->base.ops = &spy_ops;
     s->label = v->label;
     s->vocab = fix_vocab(f);
-    if (nb_exec_cpu_open(f->model, &xo, &s->x, &err) != NB_OK || nb_engine_open_exec(&s->base, s->vocab, &o, &e, &err) != NB_OK)
+    if (nb_exec_cpu_open(f->model, &xo, &s->x, &err) != NB_OK)
+        fix_fail("executor", &err);
+    if (v->disk && nb_exec_state_bytes(s->x) == 0)
+        o.disk_dir = disk_dir;
+    if (nb_engine_open_exec(&s->base, s->vocab, &o, &e, &err) != NB_OK)
         fix_fail("engine", &err);
     return e;
 }
@@ -235,6 +260,9 @@ static nb_engine_stats run_variant(fixture *f, row *seen, const variant *v, nb_d
         }
     drain(e);
     nb_engine_stats_get(e, &st);
+    if (nb_engine_save_cache(e, &err) != NB_OK)
+        fix_fail("save", &err);
+    st.disk_tokens = nb_exec_state_bytes(s->x) ? 128 : st.disk_tokens; /* nothing is kept of those */
     if (v != variants && s->compared < N_ASK * (N_OUT - 1))
         fail_msg("%s: only %d rows were compared", v->label, (int)s->compared);
     nb_engine_close(e);
@@ -247,7 +275,11 @@ static void all_variants(fixture *f, nb_dtype kv, const char *model, bool with_t
 {
     row *seen = nb_calloc(SEEN, sizeof *seen);
     size_t preemptions = 0, hits = 0, copies = 0;
+    uint64_t read = 0;
+    char remove[64];
 
+    memcpy(disk_dir + sizeof disk_dir - 7, "XXXXXX", 6);
+    assert_non_null(mkdtemp(disk_dir));
     for (size_t i = 0; i < NB_LEN(variants); i++) {
         nb_engine_stats st;
         if (variants[i].threads && !with_threads)
@@ -256,9 +288,13 @@ static void all_variants(fixture *f, nb_dtype kv, const char *model, bool with_t
         preemptions += st.preemptions;
         hits += st.hit_tokens;
         copies += st.copies;
+        read += variants[i].disk ? st.disk_tokens : 0;
     }
     if (preemptions < 4 || hits < 1000 || copies < 5)
         fail_msg("%s: %d preemptions, %d hits, %d copies: too few to prove anything", model, (int)preemptions, (int)hits, (int)copies);
+    if (read < 128)
+        fail_msg("%s: %d tokens were read from disk", model, (int)read);
+    assert_int_equal(snprintf(remove, sizeof remove, "rm -r %s", disk_dir) > 0 ? system(remove) : -1, 0);
     for (size_t i = 0; i < SEEN; i++)
         nb_free(seen[i].logits);
     nb_free(seen);

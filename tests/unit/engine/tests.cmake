@@ -1,6 +1,7 @@
 nb_test(engine test_kv.c)
 nb_test(engine test_sampler.c)
 nb_test(engine test_engine.c)
+nb_test(engine test_disk.c)
 nb_test(engine test_serving.c)
 nb_test(engine test_invariance.c LIBS nb_io)
 nb_test(engine test_threads.c THREADS LIBS nb_io)
