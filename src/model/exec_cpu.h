@@ -15,7 +15,10 @@ enum {
     NB_FETCH_STRIPS = 256,  /* outputs of one token, in strips, that are fetched from other threads' caches */
     NB_QUERY_ROWS = 64,     /* query rows (tokens x heads of a group) of one attention task */
     NB_SPLIT_ROWS = 4,      /* tokens of a task that may be split over tiles */
-    NB_RECUR_TILE = 16      /* tokens of one call of a recurrence */
+    NB_RECUR_TILE = 16,     /* tokens of one call of a recurrence */
+    NB_PIECE_ROWS = 64,     /* fewer rows of a product are not cut */
+    NB_PIECE_STEP = 16,     /* pieces of a product are multiples of so many rows: one quantized piece then fills whole cache lines */
+    NB_PIECE_WASTE = 30     /* of 1000 turns of the threads, those without work that do not matter */
 };
 
 /* One row-wise op, waiting. */
@@ -58,7 +61,8 @@ typedef struct nb_xcpu {
     float *slot[NB_SLOT_COUNT]; /* [max_m][slot_width] */
     float *slots;               /* the block they are cut from */
     size_t slots_bytes;
-    nb_act act[3];          /* quantized inputs of the current linear op, by matrix */
+    nb_act act[3];          /* quantized inputs of the current linear op, by matrix: the first piece of its rows */
+    size_t piece, act_m;    /* rows of a piece, and all of them */
     unsigned char *act_buf; /* n_acts x act_bytes */
     size_t act_bytes, n_acts;
     float *tail; /* [max_m][64] last strip of logits */

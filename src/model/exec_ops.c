@@ -23,12 +23,37 @@ static size_t act_of(const nb_fused *f, size_t i)
     return i;
 }
 
+/* Rows of the piece that begins at row0 of m. */
+static size_t rows_of(size_t piece, size_t row0, size_t m)
+{
+    return m - row0 < piece ? m - row0 : piece;
+}
+
+/* The quantized input of mat i, of the piece that begins at row0. Pieces lie one after another, each as if there were no others. */
+static nb_act act_at(const nb_xcpu *x, const nb_fused *f, size_t i, size_t row0)
+{
+    const size_t g = f->mats[i].q4.g;
+    nb_act a = x->act[i];
+
+    if (row0 > 0)
+        (x->o.a8 ? nb_act_place_a8 : nb_act_place)(&a, x->act_buf + i * x->act_bytes + nb_act_bytes(row0, f->k, g),
+                                                   rows_of(x->piece, row0, x->act_m), f->k, g);
+    return a;
+}
+
 static void op_quant(nb_xcpu *x, const nb_item *it, size_t begin, size_t end)
 {
+    const size_t ld = x->m->plan.slot_width[it->op->in];
+
     for (size_t i = 0; i < it->f->n_mats; i++)
-        if (it->f->mats[i].kind != NB_MAT_DENSE && act_of(it->f, i) == i)
-            (x->o.a8 ? x->kern->act_a8 : x->kern->act_a16)(&x->act[i], x->slot[it->op->in], x->m->plan.slot_width[it->op->in], begin, end,
+        for (size_t r = begin, n; r < end && it->f->mats[i].kind != NB_MAT_DENSE && act_of(it->f, i) == i; r += n) {
+            const size_t row0 = r / x->piece * x->piece, left = row0 + x->piece - r;
+            nb_act a = act_at(x, it->f, i, row0);
+
+            n = end - r < left ? end - r : left;
+            (x->o.a8 ? x->kern->act_a8 : x->kern->act_a16)(&a, x->slot[it->op->in] + row0 * ld, ld, r - row0, r - row0 + n,
                                                            it->f->mats[i].q4.perm);
+        }
 }
 
 static void run_items(void *ctx, size_t begin, size_t end, int thread)
@@ -72,7 +97,30 @@ typedef struct linear_job {
     const float *in;
     float *out;
     size_t ldi, ldo, m;
+    size_t piece; /* rows of one task, see piece_of() */
+    size_t row0;  /* of the piece at hand */
 } linear_job;
+
+/* Strips are one task each, of all rows, where that keeps the threads busy to the end. Else the rows are cut as well, into no more pieces
+ * than that takes: every one of them unpacks the weights again. */
+static size_t piece_of(const nb_xcpu *x, size_t n_strips, size_t m)
+{
+    const size_t threads = (size_t)x->threads;
+    size_t best = 1, best_waste = SIZE_MAX;
+
+    for (size_t n = 1; n == 1 || n * NB_PIECE_ROWS <= m; n++) {
+        const size_t tasks = n * n_strips, turns = (tasks + threads - 1) / threads;
+        const size_t waste = 1000 * (turns * threads - tasks) / (turns * threads);
+
+        if (waste < best_waste) {
+            best_waste = waste;
+            best = n;
+        }
+        if (waste <= NB_PIECE_WASTE)
+            break;
+    }
+    return best == 1 ? m : ((m + best - 1) / best + NB_PIECE_STEP - 1) / NB_PIECE_STEP * NB_PIECE_STEP;
+}
 
 /* Sum of token i over packed group g: as quantized, or of the floats themselves. */
 static float group_sum(const linear_job *j, const nb_q4 *w, const nb_act *a, size_t i, size_t g)
@@ -101,10 +149,14 @@ static void add_fix(const linear_job *j, const nb_mat *mat, const nb_act *a, flo
 static void run_mat(const linear_job *j, const nb_mat *mat, size_t i, size_t s0, size_t s1)
 {
     const nb_kern *k = j->x->kern;
-    const nb_act *a = j->x->o.exact_fp32 ? NULL : &j->x->act[act_of(j->f, i)];
+    nb_act act, *a = NULL;
     const bool byte = mat->kind == NB_MAT_Q8;
     float *y = j->out + mat->strip0 * NB_STRIP;
 
+    if (mat->kind != NB_MAT_DENSE && !j->x->o.exact_fp32) {
+        act = act_at(j->x, j->f, act_of(j->f, i), j->row0);
+        a = &act;
+    }
     if (mat->kind == NB_MAT_DENSE)
         k->gemm_dense(&mat->dense, j->in, j->ldi, j->m, y, j->ldo, s0, s1);
     else if (!a)
@@ -143,12 +195,8 @@ static void fetch_input(const linear_job *j)
     }
 }
 
-static void run_strips(void *ctx, size_t begin, size_t end, int thread)
+static void run_strips(const linear_job *j, size_t begin, size_t end)
 {
-    const linear_job *j = ctx;
-
-    if (j->m == 1 && thread > 0)
-        fetch_input(j);
     for (size_t i = 0; i < j->f->n_mats; i++) {
         const nb_mat *mat = &j->f->mats[i];
         const size_t s0 = begin > mat->strip0 ? begin - mat->strip0 : 0;
@@ -160,29 +208,61 @@ static void run_strips(void *ctx, size_t begin, size_t end, int thread)
         j->x->kern->add(j->out + r * j->ldo + begin * NB_STRIP, j->f->bias + begin * NB_STRIP, (end - begin) * NB_STRIP);
 }
 
+static linear_job piece_at(const linear_job *all, size_t row0)
+{
+    linear_job j = *all;
+
+    j.row0 = row0;
+    j.m = rows_of(all->piece, row0, all->m);
+    j.in += row0 * j.ldi;
+    j.out += row0 * j.ldo;
+    return j;
+}
+
+/* Tasks: the pieces of the first strip, of the next ... */
+static void run_tasks(void *ctx, size_t begin, size_t end, int thread)
+{
+    const linear_job *all = ctx;
+    const size_t pieces = (all->m + all->piece - 1) / all->piece;
+
+    if (all->m == 1 && thread > 0)
+        fetch_input(all);
+    if (pieces == 1) {
+        run_strips(all, begin, end);
+        return;
+    }
+    for (size_t t = begin; t < end; t++) {
+        const linear_job j = piece_at(all, t % pieces * all->piece);
+        run_strips(&j, t / pieces, t / pieces + 1);
+    }
+}
+
 static void run_linear(const nb_xcpu *x, linear_job *j, size_t n_strips)
 {
     nb_pool *pool = j->m * n_strips * NB_STRIP * j->f->k < NB_INLINE_MACS ? NULL : x->o.pool;
 
     if (j->m == 1) {
-        nb_parallel_static(pool, n_strips, run_strips, j);
+        nb_parallel_static(pool, n_strips, run_tasks, j);
         if (n_strips <= NB_FETCH_STRIPS) /* the other threads' part of the output, for what the caller does next */
             fetch(j->out, n_strips * NB_STRIP * sizeof *j->out);
     } else
-        nb_parallel_for(pool, n_strips, 1, run_strips, j);
+        nb_parallel_for(pool, n_strips * ((j->m + j->piece - 1) / j->piece), 1, run_tasks, j);
 }
 
 static void place_acts(nb_xcpu *x, const nb_fused *f, size_t m)
 {
+    x->act_m = m;
+    x->piece = piece_of(x, f->n_strips, m);
     for (size_t i = 0; i < f->n_mats; i++)
         if (f->mats[i].kind != NB_MAT_DENSE)
-            (x->o.a8 ? nb_act_place_a8 : nb_act_place)(&x->act[i], x->act_buf + i * x->act_bytes, m, f->k, f->mats[i].q4.g);
+            (x->o.a8 ? nb_act_place_a8 : nb_act_place)(&x->act[i], x->act_buf + i * x->act_bytes, rows_of(x->piece, 0, m), f->k,
+                                                       f->mats[i].q4.g);
 }
 
 static void op_linear(nb_xcpu *x, size_t l, const nb_op *op, size_t index)
 {
     const nb_fused *f = &x->m->layers[l].ops[op->roles[0]];
-    linear_job j = { .x = x, .f = f, .m = x->rows };
+    linear_job j = { .x = x, .f = f, .m = x->rows, .piece = piece_of(x, f->n_strips, x->rows) };
 
     if (x->tap) {
         nb_tap t = { .kind = NB_TAP_OP_IN, .layer = l, .op = index, .x = x->slot[op->in], .row0 = x->row0, .m = x->rows };
@@ -408,13 +488,14 @@ void nb_xcpu_linear(nb_xcpu *x, const nb_fused *f, nb_slot in, nb_slot out, size
     const nb_plan *p = &x->m->plan;
     linear_job j = { .x = x, .f = f, .m = m, .in = x->slot[in], .ldi = p->slot_width[in], .out = x->slot[out], .ldo = p->slot_width[out] };
 
+    j.piece = piece_of(x, f->n_strips, m);
     quant_input(x, f, in, m);
     run_linear(x, &j, f->n_strips);
 }
 
 void nb_xcpu_dense(const nb_xcpu *x, const nb_fused *f, const float *in, size_t ldi, float *out, size_t ldo, size_t m)
 {
-    linear_job j = { .x = x, .f = f, .m = m, .in = in, .ldi = ldi, .out = out, .ldo = ldo };
+    linear_job j = { .x = x, .f = f, .m = m, .in = in, .ldi = ldi, .out = out, .ldo = ldo, .piece = m };
 
     run_linear(x, &j, f->n_strips);
 }
@@ -463,6 +544,7 @@ void nb_xcpu_logits(nb_xcpu *x, size_t m, float *logits)
     const size_t v = x->m->cfg.vocab, full = v / NB_STRIP, rest = v % NB_STRIP;
     linear_job j = { .x = x, .f = f, .m = m, .in = x->slot[NB_SLOT_NORM], .ldi = x->m->plan.slot_width[NB_SLOT_NORM] };
 
+    j.piece = piece_of(x, f->n_strips, m);
     quant_input(x, f, NB_SLOT_NORM, m);
     j.out = logits;
     j.ldo = v;

@@ -98,22 +98,30 @@ static inline size_t fix_vocab(const fixture *f)
     return nb_model_config(f->model)->vocab;
 }
 
-/* Rows at positions [pos, pos + n) of one sequence; logits of all of them (NULL: none). */
-static inline void fix_run(fixture *f, const int32_t *ids, size_t pos, size_t n, float *logits)
+/* Rows at positions [pos, pos + n) of one sequence; logits of those that want[n] names (NULL: none), one after another. */
+static inline void fix_run_some(fixture *f, const int32_t *ids, size_t pos, size_t n, const uint8_t *want, float *logits)
 {
     uint32_t *where = nb_calloc(n, 2 * sizeof *where);
-    uint8_t *want = nb_calloc(n, 1);
     const nb_seq_view view = { .pages = f->pages, .n_pages = FIX_PAGES };
-    const nb_batch b = { .m = n, .token = ids, .pos = where, .seq = where + n, .want = logits ? want : NULL, .seqs = &view, .n_seqs = 1 };
+    const nb_batch b = { .m = n, .token = ids, .pos = where, .seq = where + n, .want = want, .seqs = &view, .n_seqs = 1 };
     nb_err err = { 0 };
 
-    assert_true(where && want);
+    assert_non_null(where);
     for (size_t i = 0; i < n; i++)
         where[i] = (uint32_t)(pos + i);
-    memset(want, 1, n);
     if (nb_exec_run(f->exec, &b, logits, &err) != NB_OK)
         fix_fail("run", &err);
     nb_free(where);
+}
+
+/* The same; logits of all of them (NULL: none). */
+static inline void fix_run(fixture *f, const int32_t *ids, size_t pos, size_t n, float *logits)
+{
+    uint8_t *want = nb_calloc(n, 1);
+
+    assert_non_null(want);
+    memset(want, 1, n);
+    fix_run_some(f, ids, pos, n, logits ? want : NULL, logits);
     nb_free(want);
 }
 

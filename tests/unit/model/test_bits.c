@@ -115,6 +115,48 @@ static void threads_and_chunks(void **state)
     }
 }
 
+/* Many rows: products are cut into pieces of rows where their strips alone would leave threads idle. And of the last layers only the
+ * rows that are wanted are run. */
+static void many_rows(void **state)
+{
+    enum { N = 171 };
+    static const struct {
+        const char *label;
+        int threads;
+        size_t max_m, piece, every; /* rows 0, every, 2 every ... are wanted */
+    } rows[] = {
+        { "two threads", 2, N, N, 1 },     { "three threads", 3, N, N, 1 },    { "eight threads", 8, N, N, 1 },
+        { "cuts of 130", 7, 130, N, 1 },   { "every second row", 2, N, N, 2 }, { "every 50th row", 5, N, N, 50 },
+        { "the first row", 3, 100, N, N }, { "pieces of 40", 2, 64, 40, 40 },  { "pieces, few wanted", 2, 64, 30, 100 },
+    };
+    const bool a8 = *(const bool *)*state;
+    int32_t ids[N];
+    uint8_t mask[N];
+
+    fill_ids(ids, N, 21);
+    for (mm_kind kind = 0; kind < MM_KIND_COUNT; kind++) {
+        float *want = whole(kind, (fix_opts){ .a8 = a8 }, ids, N), *got = nb_alloc_array(N * MM_VOCAB, sizeof *got);
+        for (size_t i = 0; i < NB_LEN(rows); i++) {
+            float *to = got;
+            mm_fixture x;
+            open_kind(&x, kind, (fix_opts){ .threads = rows[i].threads, .max_m = rows[i].max_m, .a8 = a8 });
+            for (size_t r = 0; r < N; r++)
+                mask[r] = r % rows[i].every == 0;
+            for (size_t p = 0, n; p < N; p += n) {
+                n = N - p < rows[i].piece ? N - p : rows[i].piece;
+                fix_run_some(&x.f, ids + p, p, n, mask + p, to);
+                for (size_t r = p; r < p + n; r++)
+                    to += mask[r] * MM_VOCAB;
+            }
+            close_kind(&x);
+            for (size_t r = 0, at = 0; r < N; r += rows[i].every, at++)
+                same(kinds[kind], rows[i].label, got + at * MM_VOCAB, want + r * MM_VOCAB, MM_VOCAB);
+        }
+        nb_free(want);
+        nb_free(got);
+    }
+}
+
 /* Three sequences in one batch: one reads 20 tokens, one continues after 9, one decodes its 31st. */
 static void several_sequences(void **state)
 {
@@ -393,9 +435,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(tables, &a16),
         cmocka_unit_test_prestate(threads_and_chunks, &a16),
+        cmocka_unit_test_prestate(many_rows, &a16),
         cmocka_unit_test_prestate(several_sequences, &a16),
         { "tables, A8", tables, NULL, NULL, &a8 },
         { "threads and chunks, A8", threads_and_chunks, NULL, NULL, &a8 },
+        { "many rows, A8", many_rows, NULL, NULL, &a8 },
         { "several sequences, A8", several_sequences, NULL, NULL, &a8 },
         cmocka_unit_test(long_past),
         cmocka_unit_test(forms_are_close),
