@@ -27,7 +27,7 @@ typedef struct nb_batch {
     const int32_t *token; /* [m] */
     const uint32_t *pos;  /* [m] */
     const uint32_t *seq;  /* [m] index into seqs */
-    const uint8_t *want;  /* [m] 1: logits wanted; NULL: none */
+    const uint8_t *want;  /* [m] 1: logits wanted; NULL: none. Other rows leave their keys, values and states, and are done with then */
     const nb_seq_view *seqs;
     size_t n_seqs;
 } nb_batch;

@@ -131,6 +131,12 @@ static size_t most_rows(const nb_config *c)
     return r < NB_QUERY_ROWS ? NB_QUERY_ROWS / r : 1;
 }
 
+/* Does row i of a batch come right after the row before it? */
+static bool goes_on(const nb_batch *b, size_t i)
+{
+    return b->seq[i] == b->seq[i - 1] && b->pos[i] == b->pos[i - 1] + 1;
+}
+
 /* Runs of one sequence, cut into blocks of query rows. */
 static void prepare_blocks(nb_xcpu *x)
 {
@@ -140,7 +146,7 @@ static void prepare_blocks(nb_xcpu *x)
     x->n_spans = 0;
     for (size_t i = 0; i < x->rows; i++) {
         const size_t row = x->row0 + i;
-        if (i == 0 || b->seq[row] != b->seq[row - 1])
+        if (i == 0 || !goes_on(b, row))
             x->spans[x->n_spans++] = (nb_block){ .seq = &b->seqs[b->seq[row]], .row = i, .pos = b->pos[row] };
         x->spans[x->n_spans - 1].m++;
     }
@@ -148,7 +154,7 @@ static void prepare_blocks(nb_xcpu *x)
     for (size_t i = 0; i < x->rows;) {
         const size_t row = x->row0 + i;
         size_t n = 1;
-        while (n < most && i + n < x->rows && b->seq[row + n] == b->seq[row])
+        while (n < most && i + n < x->rows && goes_on(b, row + n))
             n++;
         x->blocks[x->n_blocks++] = (nb_block){ .seq = &b->seqs[b->seq[row]], .row = i, .m = n, .pos = b->pos[row] };
         i += n;
@@ -162,6 +168,46 @@ static nb_status begin_cut(nb_xcpu *x, const nb_batch *b, size_t row0, nb_err *e
     x->rows = b->m - row0 < x->o.max_m ? b->m - row0 : x->o.max_m;
     prepare_blocks(x);
     return prepare_rope(x, err);
+}
+
+/* ---- rows whose logits are wanted ------------------------------------------------------------------------------ */
+
+/* Everything that later ops may read of a row, to an earlier place. */
+static void move_row(nb_xcpu *x, size_t from, size_t to)
+{
+    const nb_plan *p = &x->m->plan;
+    const size_t row = x->row0 + from;
+
+    x->kept_token[to] = x->b->token[row];
+    x->kept_pos[to] = x->b->pos[row];
+    x->kept_seq[to] = x->b->seq[row];
+    for (int w = 0; w < 2; w++) {
+        x->row_cs[w][to] = x->row_cs[w][from];
+        x->row_sn[w][to] = x->row_sn[w][from];
+    }
+    for (size_t s = 0; s < NB_SLOT_COUNT && to != from; s++)
+        memcpy(x->slot[s] + to * p->slot_width[s], x->slot[s] + from * p->slot_width[s], p->slot_width[s] * sizeof(float));
+}
+
+void nb_xcpu_keep_wanted(nb_xcpu *x)
+{
+    const nb_batch *b = x->b;
+    size_t n = 0;
+
+    for (size_t i = 0; i < x->rows; i++)
+        if (b->want && b->want[x->row0 + i])
+            move_row(x, i, n++);
+    x->kept = (nb_batch){ .m = n, .token = x->kept_token, .pos = x->kept_pos, .seq = x->kept_seq, .seqs = b->seqs, .n_seqs = b->n_seqs };
+    x->b = &x->kept;
+    x->row0 = 0;
+    x->rows = n;
+    prepare_blocks(x);
+}
+
+/* Nobody looks at other rows. (Where rows choose keys or entries, what they chose lies outside of the slots.) */
+static bool may_narrow(const nb_xcpu *x)
+{
+    return !x->tap && !x->m->cfg.index_top && !x->m->cfg.v4.on;
 }
 
 /* ---- rows in and out ------------------------------------------------------------------------------------------ */
@@ -305,12 +351,18 @@ static nb_status cpu_run(nb_exec *base, const nb_batch *b, float *logits, nb_err
         embed_rows(x);
         tap_rows(x, NB_TAP_EMBED, NB_SLOT_X, 0, row0, x->rows);
         nb_xcpu_after_embed(x);
+        x->narrows = may_narrow(x);
         rc = run_layers(x, 0, x->m->cfg.n_layers, NULL, err);
-        nb_xcpu_before_head(x);
-        for (size_t i = 0; i < x->rows && b->want && rc == NB_OK; i++)
-            if (b->want[row0 + i])
-                nb_xcpu_final_norm(x, i, n++);
+        x->narrows = false;
+        if (rc != NB_OK)
+            break;
+        if (x->b == b)
+            nb_xcpu_keep_wanted(x);
+        n = x->rows;
         if (n > 0) {
+            nb_xcpu_before_head(x);
+            for (size_t i = 0; i < n; i++)
+                nb_xcpu_final_norm(x, i, i);
             project_out(x, n);
             tap_rows(x, NB_TAP_FINAL, NB_SLOT_NORM, 0, done, n);
             nb_xcpu_logits(x, n, logits + done * x->m->cfg.vocab);

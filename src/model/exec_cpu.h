@@ -2,7 +2,8 @@
  *
  * exec_ops.c runs ops over the rows that are in the slots; exec_cpu.c brings rows in and out. Row-wise ops (norm, rope,
  * activation, quantizing an input) are gathered and run as one fork over rows; a linear op and attention are one fork
- * each. At m = 1 the row-wise ops run on the caller. */
+ * each. At m = 1 the row-wise ops run on the caller. What is left of a step when no op keeps anything for later rows is run for the rows
+ * whose logits are wanted alone. */
 #ifndef NB_MODEL_EXEC_CPU_H
 #define NB_MODEL_EXEC_CPU_H
 
@@ -109,6 +110,13 @@ typedef struct nb_xcpu {
     /* the current cut */
     const nb_batch *b;
     size_t row0, rows;
+    /* Of its last layers only the rows whose logits are wanted, after (in attention: before the keys are read) the last op that leaves
+     * something of a row for later ones. The slots then begin with these rows, and b is `kept`. */
+    bool narrows;
+    size_t last_layer, last_op;
+    nb_batch kept;
+    int32_t *kept_token; /* [max_m] */
+    uint32_t *kept_pos, *kept_seq;
 
     size_t width;        /* floats of a row that enters and leaves a layer: the residual, and what goes beside it */
     const float *beside; /* [m][width] rows of the next spans, or NULL */
@@ -131,6 +139,10 @@ bool nb_xcpu_has_local(const nb_xcpu *x);
 void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1);
 /* Run what is pending. */
 void nb_xcpu_flush(nb_xcpu *x);
+/* The last op of all that leaves something of a row for later rows, keys or a state; of layer SIZE_MAX where there is none. */
+void nb_xcpu_find_last(const nb_xcpu *x, size_t *layer, size_t *op);
+/* exec_cpu.c. Only the rows of the cut whose logits are wanted, from here on; nothing may be pending. */
+void nb_xcpu_keep_wanted(nb_xcpu *x);
 /* Final norm of X row `from` into NORM row `to`. */
 void nb_xcpu_final_norm(nb_xcpu *x, size_t from, size_t to);
 /* Norm of an embedding in X, where the model has one. */

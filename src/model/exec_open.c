@@ -154,6 +154,15 @@ static nb_status alloc_attn(nb_xcpu *x, nb_err *err)
     return x->scratch && x->part && x->blocks && x->spans ? NB_OK : nb_enomem(err, "attention scratch");
 }
 
+static nb_status alloc_kept(nb_xcpu *x, nb_err *err)
+{
+    nb_xcpu_find_last(x, &x->last_layer, &x->last_op);
+    x->kept_token = nb_alloc_array(x->o.max_m, sizeof *x->kept_token);
+    x->kept_pos = nb_alloc_array(x->o.max_m, sizeof *x->kept_pos);
+    x->kept_seq = nb_alloc_array(x->o.max_m, sizeof *x->kept_seq);
+    return x->kept_token && x->kept_pos && x->kept_seq ? NB_OK : nb_enomem(err, "rows of a batch");
+}
+
 bool nb_xcpu_has_local(const nb_xcpu *x)
 {
     return x->m->cfg.arch->rope == NB_LAYERS_LOCAL;
@@ -205,6 +214,9 @@ void nb_xcpu_close(nb_exec *base)
     nb_free(x->state_off);
     nb_free_aligned(x->mix);
     nb_free(x->spans);
+    nb_free(x->kept_token);
+    nb_free(x->kept_pos);
+    nb_free(x->kept_seq);
     nb_free(x->kv_of);
     nb_free(x->picked);
     nb_free(x->in_order);
@@ -310,8 +322,9 @@ nb_status nb_xcpu_alloc(nb_xcpu *x, nb_err *err)
     nb_status rc;
 
     if ((rc = alloc_slots(x, err)) == NB_OK && (rc = alloc_acts(x, err)) == NB_OK && (rc = alloc_kv(x, err)) == NB_OK &&
-        (rc = alloc_attn(x, err)) == NB_OK && (rc = alloc_moe(x, err)) == NB_OK && (rc = nb_xcpu_states_open(x, err)) == NB_OK &&
-        (rc = nb_xcpu_index_open(x, err)) == NB_OK && (rc = nb_xcpu_v4_open(x, err)) == NB_OK)
+        (rc = alloc_attn(x, err)) == NB_OK && (rc = alloc_kept(x, err)) == NB_OK && (rc = alloc_moe(x, err)) == NB_OK &&
+        (rc = nb_xcpu_states_open(x, err)) == NB_OK && (rc = nb_xcpu_index_open(x, err)) == NB_OK &&
+        (rc = nb_xcpu_v4_open(x, err)) == NB_OK)
         rc = alloc_rope(x, err);
     return rc;
 }

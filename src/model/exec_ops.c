@@ -397,21 +397,13 @@ static bool wants_split(nb_xcpu *x, size_t layer, size_t *tiles)
     return *tiles > x->n_blocks && *tiles * heads * part_size(x, layer) <= x->part_floats;
 }
 
-static void op_attn(nb_xcpu *x, size_t l)
+static void attend(nb_xcpu *x, size_t l)
 {
     const nb_config *c = &x->m->cfg;
     attn_job j = { .x = x, .layer = l };
     const nb_dims d = nb_config_dims(c, l);
     const size_t tasks = x->n_blocks * d.kv_heads;
 
-    if (c->v4.on) {
-        nb_xcpu_flush(x);
-        nb_xcpu_attn_v4(x, l);
-        return;
-    }
-    if (d.kv_from == l)
-        push(x, nb_xcpu_put_kv, l, NULL, NULL);
-    nb_xcpu_flush(x);
     if (nb_xcpu_picks(x))
         nb_xcpu_attn_picked(x, l);
     else if (wants_split(x, l, &j.tiles)) {
@@ -425,6 +417,25 @@ static void op_attn(nb_xcpu *x, size_t l)
     }
 }
 
+/* last: nothing comes after it that needs more than the wanted rows. */
+static void op_attn(nb_xcpu *x, size_t l, bool last)
+{
+    const nb_config *c = &x->m->cfg;
+
+    if (c->v4.on) {
+        nb_xcpu_flush(x);
+        nb_xcpu_attn_v4(x, l);
+        return;
+    }
+    if (nb_config_dims(c, l).kv_from == l)
+        push(x, nb_xcpu_put_kv, l, NULL, NULL);
+    nb_xcpu_flush(x);
+    if (last)
+        nb_xcpu_keep_wanted(x);
+    if (x->rows > 0)
+        attend(x, l);
+}
+
 /* ---- the layer ------------------------------------------------------------------------------------------------ */
 
 static nb_whole_fn *const whole_ops[NB_OP_COUNT] = {
@@ -433,21 +444,56 @@ static nb_whole_fn *const whole_ops[NB_OP_COUNT] = {
     [NB_OP_SSM1] = nb_xcpu_ssm1,     [NB_OP_LINATT] = nb_xcpu_linatt, [NB_OP_ENTRIES] = nb_xcpu_entries, [NB_OP_GROUPS] = nb_xcpu_groups,
 };
 
+/* Does op leave something of a row for later rows? What is not known to leave nothing may. */
+static bool leaves_trace(const nb_config *c, size_t l, nb_op_kind kind)
+{
+    switch (kind) {
+    case NB_OP_ATTN:
+        return nb_config_dims(c, l).kv_from == l;
+    case NB_OP_LINEAR:
+    case NB_OP_ABSORB:
+    case NB_OP_UNFOLD:
+    case NB_OP_MOE:
+    case NB_OP_GROUPS:
+        return false;
+    default:
+        return !nb_xcpu_rows[kind];
+    }
+}
+
+void nb_xcpu_find_last(const nb_xcpu *x, size_t *layer, size_t *op)
+{
+    const nb_plan *p = &x->m->plan;
+
+    *layer = *op = SIZE_MAX;
+    for (size_t l = x->m->cfg.n_layers; l-- > 0;)
+        for (size_t i = p->n_ops; i-- > 0;)
+            if (nb_plan_runs(p, &p->ops[i], l) && leaves_trace(&x->m->cfg, l, p->ops[i].kind)) {
+                *layer = l;
+                *op = i;
+                return;
+            }
+}
+
 void nb_xcpu_ops(nb_xcpu *x, size_t l, size_t op0, size_t op1)
 {
-    for (size_t i = op0; i < op1; i++) {
+    for (size_t i = op0; i < op1 && x->rows > 0; i++) {
         const nb_op *op = &x->m->plan.ops[i];
+        const bool last = x->narrows && l == x->last_layer && i == x->last_op;
+
         if (!nb_plan_runs(&x->m->plan, op, l))
             continue;
         if (op->kind == NB_OP_LINEAR) {
             op_linear(x, l, op, i);
         } else if (op->kind == NB_OP_ATTN) {
-            op_attn(x, l);
+            op_attn(x, l, last);
         } else if (nb_xcpu_rows[op->kind]) {
             push(x, nb_xcpu_rows[op->kind], l, op, NULL);
         } else {
             nb_xcpu_flush(x);
             whole_ops[op->kind](x, l, op);
+            if (last)
+                nb_xcpu_keep_wanted(x);
         }
     }
 }
