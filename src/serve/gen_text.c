@@ -167,6 +167,21 @@ static void keep_logprob(nb_gen *g, nb_choice *c, const nb_event *ev, size_t at)
     *s = (nb_shown){ .id = ev->id, .logprob = ev->logprob->logprob, .top = top, .n_top = n_top, .text_at = at };
 }
 
+/* What is counted and told of a token beside its text. */
+static void count_token(nb_gen *g, nb_choice *c, const nb_event *ev)
+{
+    nb_err err = { 0 };
+
+    c->n_output++;
+    g->n_output++;
+    if (ev->logprob)
+        c->logprob += (double)ev->logprob->logprob;
+    if (ev->logprob && g->ask.logprobs)
+        keep_logprob(g, c, ev, c->decoded);
+    if (g->ask.return_token_ids && nb_ids_push(&c->ids, ev->id, &err) != NB_OK)
+        c->failed = true;
+}
+
 /* The token's text; true when a stop string was met. */
 static bool on_token(nb_gen *g, nb_choice *c, const nb_event *ev)
 {
@@ -178,14 +193,7 @@ static bool on_token(nb_gen *g, nb_choice *c, const nb_event *ev)
     g->times.last_token = ev->times.last_token;
     if (c->stopped || c->done || g->max_tokens == 0)
         return false;
-    c->n_output++;
-    g->n_output++;
-    if (ev->logprob)
-        c->logprob += (double)ev->logprob->logprob;
-    if (ev->logprob && g->ask.logprobs)
-        keep_logprob(g, c, ev, c->decoded);
-    if (g->ask.return_token_ids && nb_ids_push(&c->ids, ev->id, &err) != NB_OK)
-        c->failed = true;
+    count_token(g, c, ev);
     if (nb_detok_add(c->detok, ev->id, &piece, &err) != NB_OK || piece.failed)
         c->failed = true;
     take(g, c, piece.p ? piece.p : "", piece.n);
@@ -210,16 +218,9 @@ static void on_stop_id(nb_gen *g, nb_choice *c, const nb_event *ev)
     nb_err err = { 0 };
     nb_buf piece = { 0 };
 
-    c->n_output++;
-    g->n_output++;
+    count_token(g, c, ev);
     if (is_stop_id(g, ev->id))
         c->stop_id = ev->id;
-    if (ev->logprob)
-        c->logprob += (double)ev->logprob->logprob;
-    if (ev->logprob && g->ask.logprobs)
-        keep_logprob(g, c, ev, c->decoded);
-    if (g->ask.return_token_ids && nb_ids_push(&c->ids, ev->id, &err) != NB_OK)
-        c->failed = true;
     if (g->ask.include_stop) {
         if (nb_detok_add(c->detok, ev->id, &piece, &err) != NB_OK)
             c->failed = true;
