@@ -115,9 +115,9 @@ static nb_status parse_goodput(nb_bench *s, nb_err *err)
 
 static nb_status parse_ramp(nb_bench *s, nb_err *err)
 {
-    if (!s->ramp_text && !s->ramp_from && !s->ramp_to)
+    if (!s->ramp_text && s->ramp_from == 0 && s->ramp_to == 0)
         return NB_OK;
-    if (!s->ramp_text || !s->ramp_from || !s->ramp_to || s->rate_text)
+    if (!s->ramp_text || s->ramp_from == 0 || s->ramp_to == 0 || s->rate_text)
         return nb_fail(err, NB_EARG, "arg.value", "",
                        "a ramp needs --ramp-up-strategy, --ramp-up-start-rps and --ramp-up-end-rps, and no --request-rate");
     if (strcmp(s->ramp_text, "linear") == 0)
