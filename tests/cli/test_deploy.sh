@@ -18,6 +18,7 @@ fi
 # What the unit (Type=notify, WatchdogSec) is told: ready once requests are taken, signs of life, the end. Also by an abstract address.
 if have python3; then
     for address in "$TMP/notify" "@nibble-test-$$"; do
+        rm -f "$TMP/told"
         python3 - "$address" >"$TMP/told" <<'PYTHON' &
 import socket, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -33,14 +34,15 @@ PYTHON
         until grep -qs bound "$TMP/told"; do sleep 0.02; done
         NOTIFY_SOCKET=$address "$NIBBLE" serve models/pemberley-4m --port 0 --kv-cache 16M --max-model-len 64 -q 2>"$TMP/err" &
         server=$!
-        until grep -q WATCHDOG=1 "$TMP/told"; do
+        until grep -q READY=1 "$TMP/told" && grep -q WATCHDOG=1 "$TMP/told"; do # a sign of life may come first
             kill -0 $server 2>/dev/null || { cat "$TMP/err"; fail "the server ended"; }
             sleep 0.02
         done
         kill -TERM $server
         wait $server || fail "exit $?"
         wait $listener || fail "STOPPING=1 was not told"
-        [ "$(uniq "$TMP/told" | tr '\n' ' ')" = "bound READY=1 WATCHDOG=1 STOPPING=1 " ] || { cat "$TMP/told"; fail "sd_notify"; }
+        [ "$(LC_ALL=C sort -u "$TMP/told" | tr '\n' ' ')" = "READY=1 STOPPING=1 WATCHDOG=1 bound " ] && [ "$(grep -c READY "$TMP/told")" = 1 ] ||
+            { cat "$TMP/told"; fail "sd_notify"; }
     done
     echo "ok sd_notify: ready, alive, stopping"
 fi
