@@ -214,7 +214,8 @@ static nb_status fingerprint(const serve *s, bool whole, uint8_t out[32], nb_err
                            (int)t->name_len, t->name);
         if (t->data) {
             nb_sha256_add(&h, t->data, edge);
-            nb_sha256_add(&h, t->data + (size_t)t->n_bytes - edge, edge);
+            if (!whole) /* else they were among those */
+                nb_sha256_add(&h, t->data + (size_t)t->n_bytes - edge, edge);
         }
     }
     nb_sha256_end(&h, out);
