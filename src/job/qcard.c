@@ -31,7 +31,7 @@ nb_status nb_qcard_write(nb_qjob *j, nb_err *err)
         nb_buf_puts(&b, "one group per output");
     nb_buf_printf(&b, ") in the layout `%s`, made with nibble " NB_VERSION ".\n\n", j->fmt->name);
     nb_buf_printf(&b, "%zu linears are quantized%s norms keep their 16 bits. ", j->res.modules,
-                  nb_qjob_head(j) ? ", the head too; embedding and" : "; embedding, head and");
+                  nb_qmods_head(&j->mods) ? ", the head too; embedding and" : "; embedding, head and");
     nb_buf_printf(&b, "Mean relative output error of a linear on the calibration data: %.3e, with plain rounding %.3e. ",
                   j->res.mean_after / n, j->res.mean_before / n);
     nb_buf_printf(&b, "%zu linears were rounded plainly because their numbers asked for it.\n\n", j->res.fallbacks);

@@ -114,6 +114,13 @@ nb_status nb_qmods_add_head(nb_qmods *t, const nb_plan *p, const nb_store *s, co
     return rc;
 }
 
+const nb_qmod *nb_qmods_head(const nb_qmods *t)
+{
+    const nb_qmod *m = t->n ? &t->mods[t->n - 1] : NULL;
+
+    return m && m->mod == NB_MOD_HEAD && m->quantized ? m : NULL;
+}
+
 void nb_qmods_clear(nb_qmods *t)
 {
     nb_free(t->mods);

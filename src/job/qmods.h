@@ -37,6 +37,8 @@ nb_status nb_qmods_open(nb_qmods *t, const nb_plan *p, const nb_store *s, const 
 /* The head too, behind the layers: as layer n_layers. Where the embedding serves as head, as a linear of its own. */
 nb_status nb_qmods_add_head(nb_qmods *t, const nb_plan *p, const nb_store *s, const nb_qspec *spec, nb_qmod_rule *rule, void *user,
                             nb_err *err);
+/* The head where it is quantized, the last linear then; or NULL. */
+const nb_qmod *nb_qmods_head(const nb_qmods *t);
 void nb_qmods_clear(nb_qmods *t); /* a zeroed one is fine */
 /* What is written anew beside quantized linears, because scales fold into it: a norm vector, a linear that stays as it is (routers
  * too), the bias of a linear. */

@@ -141,14 +141,6 @@ static nb_status declare_tensor(nb_qout *o, const nb_tensor *t, nb_dtype as, nb_
     return o->sink ? nb_sink_declare(o->sink, t->name, as, t->rank, t->shape, err) : NB_OK;
 }
 
-/* The head where it is quantized, the last linear then; or NULL. */
-static const nb_qmod *head_of(const nb_qout *o)
-{
-    const nb_qmod *m = o->mods->n ? &o->mods->mods[o->mods->n - 1] : NULL;
-
-    return m && m->mod == NB_MOD_HEAD && m->quantized ? m : NULL;
-}
-
 /* Without a sink: only count the bytes. A head that was the embedding comes last. */
 static nb_status declare_all(nb_qout *o, nb_err *err)
 {
@@ -168,8 +160,8 @@ static nb_status declare_all(nb_qout *o, nb_err *err)
                 rc = declare_linear(o, &o->mods->mods[m], err);
         }
     }
-    if (rc == NB_OK && head_of(o) && head_of(o)->at.serves)
-        rc = declare_linear(o, head_of(o), err);
+    if (rc == NB_OK && nb_qmods_head(o->mods) && nb_qmods_head(o->mods)->at.serves)
+        rc = declare_linear(o, nb_qmods_head(o->mods), err);
     return rc == NB_OK && o->sink ? nb_sink_begin(o->sink, err) : rc;
 }
 
@@ -552,7 +544,7 @@ static bool list_kept(const nb_qout *o, kept *k)
     const size_t suffix = strlen(".weight");
     const char *head = o->plan->head[0] ? o->plan->head : "lm_head";
     char layers[160];
-    bool ok = head_of(o) || keep_name(k, head, strlen(head));
+    bool ok = nb_qmods_head(o->mods) || keep_name(k, head, strlen(head));
     size_t len;
 
     nb_plan_layer(o->plan, 0, layers, sizeof layers);
@@ -590,7 +582,7 @@ static nb_json *quant_config(const nb_qout *o)
         if (m->quantized && !nb_qspec_same(&m->spec, &o->spec))
             ok = o->fmt->override(q, m->at.name, &m->spec);
     }
-    if (ok && head_of(o))
+    if (ok && nb_qmods_head(o->mods))
         ok = nb_json_set(q, "lm_head", nb_json_new_bool(true));
     nb_free(k.names);
     nb_free(k.list);
@@ -638,7 +630,7 @@ static nb_status put_config(nb_qout *o, nb_err *err)
         ok = nb_json_set(cfg, "dtype", nb_json_new_str(dtype));
     if (ok && (nb_json_get(cfg, "torch_dtype") || !nb_json_get(cfg, "dtype")))
         ok = nb_json_set(cfg, "torch_dtype", nb_json_new_str(dtype));
-    ok = ok && (!head_of(o) || !o->plan->cfg->tie_embeddings || untie(cfg));
+    ok = ok && (!nb_qmods_head(o->mods) || !o->plan->cfg->tie_embeddings || untie(cfg));
     ok = ok && nb_json_set(cfg, "quantization_config", nb_json_copy(q));
     if (ok)
         rc = put_json(o, "quantize_config.json", q, err);

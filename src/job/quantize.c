@@ -60,16 +60,9 @@ size_t nb_qjob_layer_mods(const nb_qjob *j, size_t layer)
     return n;
 }
 
-const nb_qmod *nb_qjob_head(const nb_qjob *j)
-{
-    const nb_qmod *m = j->mods.n ? &j->mods.mods[j->mods.n - 1] : NULL;
-
-    return m && m->mod == NB_MOD_HEAD && m->quantized ? m : NULL;
-}
-
 bool nb_qjob_solves_head(const nb_qjob *j)
 {
-    return nb_qjob_head(j) && nb_quant_solves(j->o->method) && nb_gptq_walk_can(&j->plan);
+    return nb_qmods_head(&j->mods) && nb_quant_solves(j->o->method) && nb_gptq_walk_can(&j->plan);
 }
 
 size_t nb_qjob_codes(const nb_qjob *j)
@@ -564,8 +557,8 @@ static nb_status work(nb_qjob *j, const char *out, const nb_err *taken, nb_err *
         rc = open_method(j, err);
     for (size_t l = j->first; rc == NB_OK && l < j->cfg.n_layers; l++)
         rc = quantize_layer(j, l, err);
-    if (rc == NB_OK && nb_qjob_head(j))
-        rc = quantize_linear(j, nb_qjob_head(j), err);
+    if (rc == NB_OK && nb_qmods_head(&j->mods))
+        rc = quantize_linear(j, nb_qmods_head(&j->mods), err);
     return rc == NB_OK ? finish(j, err) : rc;
 }
 
@@ -650,12 +643,12 @@ nb_status nb_quantize(const char *model, const char *out, const nb_quantize_opts
                    "quantize.gptaq: layers of %s have experts, branches or recurrent parts: GPTQ without the step towards the original "
                    "model (--gptaq)",
                    j.cfg.model_type);
-        if (nb_qjob_head(&j) && nb_qjob_head(&j)->at.serves)
+        if (nb_qmods_head(&j.mods) && nb_qmods_head(&j.mods)->at.serves)
             nb_log(o->host, NB_LOG_INFO,
                    "quantize.lm_head: the embedding serves as head; it stays as it is, and %s is stored beside it (tie_word_embeddings: "
                    "false)",
-                   nb_qjob_head(&j)->at.name);
-        if (nb_quant_solves(o->method) && nb_qjob_head(&j) && !nb_qjob_solves_head(&j))
+                   nb_qmods_head(&j.mods)->at.name);
+        if (nb_quant_solves(o->method) && nb_qmods_head(&j.mods) && !nb_qjob_solves_head(&j))
             nb_log(o->host, NB_LOG_INFO,
                    "quantize.lm_head: layers of %s have experts, branches or recurrent parts: the head is rounded plainly",
                    j.cfg.model_type);

@@ -77,8 +77,6 @@ nb_status nb_qresume_row(nb_qjob *j, const nb_quantize_row *r, nb_err *err);
 nb_status nb_qresume_layer(nb_qjob *j, const nb_quantize_layer *l, nb_err *err);
 /* qcard.c: QUANTIZATION.md into the output. */
 nb_status nb_qcard_write(nb_qjob *j, nb_err *err);
-/* quantize.c: the head, if it is quantized; or NULL. */
-const nb_qmod *nb_qjob_head(const nb_qjob *j);
 /* quantize.c: is the head solved from what the quantized layers feed it? Otherwise it is rounded plainly. */
 bool nb_qjob_solves_head(const nb_qjob *j);
 /* quantize.c: count a finished row and tell the host. */
